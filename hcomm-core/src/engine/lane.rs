@@ -1,0 +1,158 @@
+//! A lane: the links of one thread to all members of a communicator, and how that thread sleeps.
+
+#![allow(unsafe_code)] // passes raw buffers on to links
+
+use std::time::Duration;
+
+use super::wait::WaitPolicy;
+use crate::transport::shm::Doorbell;
+use crate::transport::{Link, LinkError, Recv};
+
+/// Independent tracks that a plan may have: each (peer, track) has a link of its own. Two are what the double binary
+/// tree needs, and rings gain nothing from more, since a link spreads over several sockets by itself.
+pub(crate) const MAX_TRACKS: usize = 2;
+
+/// A link's fault, with the peer at its other end.
+#[derive(Debug)]
+pub(crate) struct LaneFault {
+    pub peer: usize,
+    pub error: LinkError,
+}
+
+impl LaneFault {
+    pub fn link(peer: usize, error: LinkError) -> Self {
+        Self { peer, error }
+    }
+}
+
+/// Links of one thread at a time.
+pub(crate) struct Lane {
+    size: usize,
+    /// By `track * size + peer`; none to this rank itself.
+    links: Vec<Option<Link>>,
+    /// None where no rank shares memory with this one and so none could ring.
+    doorbell: Option<Doorbell>,
+    policy: WaitPolicy,
+    /// 64-byte aligned by its element.
+    scratch: Vec<Block>,
+    pollfds: Vec<libc::pollfd>,
+    has_sockets: bool,
+}
+
+/// A cache line of scratch.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Block([u8; 64]);
+
+impl Lane {
+    /// `links` by `track * size + peer`.
+    pub fn new(size: usize, links: Vec<Option<Link>>, doorbell: Option<Doorbell>, policy: WaitPolicy) -> Self {
+        let has_sockets = links.iter().any(|link| matches!(link, Some(Link::Tcp(_))));
+        Self { size, links, doorbell, policy, scratch: Vec::new(), pollfds: Vec::new(), has_sockets }
+    }
+
+    pub fn policy(&self) -> WaitPolicy {
+        self.policy
+    }
+
+    /// Index of a (peer, track) in lists that a lane makes.
+    #[inline]
+    pub fn index(&self, peer: usize, track: usize) -> usize {
+        track * self.size + peer
+    }
+
+    #[inline]
+    pub fn link(&mut self, peer: usize, track: usize) -> Option<&mut Link> {
+        let index = self.index(peer, track);
+        self.links.get_mut(index)?.as_mut()
+    }
+
+    /// Messages posted so far on each link of the first `tracks` tracks.
+    pub fn posted_counts(&self, tracks: usize, out: &mut Vec<u64>) {
+        out.clear();
+        let links = &self.links[..(tracks * self.size).min(self.links.len())];
+        out.extend(links.iter().map(|link| link.as_ref().map_or(0, Link::sends_posted)));
+    }
+
+    /// Scratch of at least `bytes`, kept from run to run; its content is what the last run left.
+    pub fn scratch(&mut self, bytes: usize) -> *mut u8 {
+        let blocks = bytes.div_ceil(size_of::<Block>());
+        if self.scratch.len() < blocks {
+            self.scratch.resize(blocks, Block([0; 64]));
+        }
+        self.scratch.as_mut_ptr().cast()
+    }
+
+    /// Queues a message; `false` when the link takes no more now.
+    ///
+    /// # Safety
+    /// As for [`Link::post_send`].
+    #[inline]
+    pub unsafe fn post(
+        &mut self,
+        peer: usize,
+        track: usize,
+        src: *const u8,
+        len: usize,
+        stamp: u32,
+    ) -> Result<bool, LaneFault> {
+        let link = self.link(peer, track).ok_or_else(|| no_link(peer))?;
+        // SAFETY: the caller's promise.
+        unsafe { link.post_send(src, len, stamp) }.map_err(|e| LaneFault::link(peer, e))
+    }
+
+    /// Receives what has come of the next message of a peer.
+    ///
+    /// # Safety
+    /// As for [`Link::poll_recv`].
+    #[inline]
+    pub unsafe fn poll_recv(&mut self, peer: usize, track: usize, recv: &mut Recv<'_>) -> Result<bool, LaneFault> {
+        let link = self.link(peer, track).ok_or_else(|| no_link(peer))?;
+        // SAFETY: the caller's promise.
+        unsafe { link.poll_recv(recv) }.map_err(|e| LaneFault::link(peer, e))
+    }
+
+    /// Announces a sleep: from now on peers ring. Links must be polled once more before [`Lane::sleep`].
+    pub fn arm(&mut self) {
+        if let Some(doorbell) = &mut self.doorbell {
+            doorbell.prepare();
+        }
+    }
+
+    /// Takes the announcement back.
+    pub fn disarm(&mut self) {
+        if let Some(doorbell) = &mut self.doorbell {
+            doorbell.cancel();
+        }
+    }
+
+    /// Sleeps until a peer rings, a socket is ready, or `nap` is over.
+    pub fn sleep(&mut self, nap: Duration) {
+        if !self.has_sockets {
+            match &mut self.doorbell {
+                Some(doorbell) => doorbell.sleep_futex(nap),
+                None => std::thread::sleep(nap),
+            }
+            return;
+        }
+        self.pollfds.clear();
+        for link in self.links.iter().flatten() {
+            if let Link::Tcp(link) = link {
+                link.fds(&mut self.pollfds);
+            }
+        }
+        let slept = match &mut self.doorbell {
+            Some(doorbell) => doorbell.sleep_poll(&mut self.pollfds, nap),
+            None => crate::transport::tcp::poll(&mut self.pollfds, nap),
+        };
+        if slept.is_err() {
+            // Polling goes on without a sleep that the system refuses; only the processor notices.
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cold]
+fn no_link(peer: usize) -> LaneFault {
+    LaneFault { peer, error: LinkError::Protocol("the plan uses a link that this lane does not have".into()) }
+}
