@@ -42,8 +42,7 @@ impl fmt::Display for Call {
         write!(f, "{}(", self.collective)?;
         match &self.counts {
             Counts::Even(count) => write!(f, "{count}")?,
-            Counts::PerRank(counts) => write!(f, "{} uneven", counts.iter().sum::<u64>())?,
-            Counts::Matrix(counts) => write!(f, "{} uneven", counts.iter().sum::<u64>())?,
+            Counts::PerRank(counts) | Counts::Matrix(counts) => write!(f, "{} uneven", counts.iter().sum::<u64>())?,
         }
         write!(f, " x {}", self.dtype)?;
         if self.collective.reduces() {
@@ -103,6 +102,29 @@ pub(crate) struct Prepared {
     /// The bytes of output that an average still has to be divided in, and the element count.
     pub finish_count: usize,
     pub name: OperationName,
+    /// The call in four words, for the control plane; see [`describe`].
+    pub words: [u64; 4],
+}
+
+/// A call in four words, which a rank can write down in nanoseconds.
+pub(crate) fn words(call: &Call) -> [u64; 4] {
+    let count = match &call.counts {
+        Counts::Even(count) => *count,
+        Counts::PerRank(counts) | Counts::Matrix(counts) => counts.iter().sum(),
+    };
+    let even = matches!(call.counts, Counts::Even(_));
+    [call.collective as u64 | (call.dtype as u64) << 8 | (call.op as u64) << 16, count, call.root as u64, even.into()]
+}
+
+/// The words of [`words`], for people.
+pub(crate) fn describe(words: &[u64; 4]) -> String {
+    let byte = |at: u32| (words[0] >> (8 * at)) as u8;
+    let collective = Collective::ALL.into_iter().find(|c| *c as u8 == byte(0));
+    let dtype = DataType::ALL.into_iter().find(|t| *t as u8 == byte(1));
+    let op = ReduceOp::ALL.into_iter().find(|o| *o as u8 == byte(2));
+    let (Some(collective), Some(dtype), Some(op)) = (collective, dtype, op) else { return "?".into() };
+    let counts = if words[3] == 1 { Counts::Even(words[1]) } else { Counts::PerRank([words[1]].into()) };
+    Call { collective, counts, dtype, op, root: words[2] as usize }.to_string()
 }
 
 /// A hash that is equal on all ranks of a job that run the same build.

@@ -2,62 +2,121 @@
 
 #![allow(unsafe_code)] // polls a run over buffers that the caller lent for the call
 
-use std::rc::Rc;
-use std::time::Instant;
+use std::sync::Arc;
 
-use super::Communicator;
 use super::call::Prepared;
 use super::group::Group;
+use super::remote::Exchange;
+use super::watch::Watch;
 use super::world::World;
-use crate::engine::{Buffers, Compiled, Lane, LaneFault, Next, Polled, Run, Waiter};
-use crate::error::{Error, OperationName, Result};
-use crate::transport::LinkError;
+use crate::engine::{Buffers, Compiled, Lane, Next, Polled, Run, Stamps, Waiter};
+use crate::control::Activity;
+use crate::error::Result;
 
-/// What a waiting call looks at, and what it says when it fails.
-pub(crate) struct Watch<'a> {
-    pub world: &'a World,
-    pub group: &'a Group,
-    pub name: &'a OperationName,
-    pub number: u64,
+/// Told of each movement of a run: lets a run make way for others.
+pub(super) trait Hold {
+    /// Something moved; may wait a while.
+    fn moved(&mut self);
 }
 
-impl Communicator {
-    pub(super) fn drive_call(&mut self, prepared: &Rc<Prepared>, buffers: Buffers) -> Result<()> {
-        let watch = Watch { world: &self.world, group: &self.group, name: &prepared.name, number: self.calls };
-        watch.world.note_call(&self.group, self.calls, prepared);
-        let stamp = stamp(prepared.hash, self.calls);
+/// A blocking call makes way for nothing.
+pub(super) struct NoHold;
+
+impl Hold for NoHold {
+    #[inline]
+    fn moved(&mut self) {}
+}
+
+/// What one thread needs to run calls: a lane, and what is kept from call to call.
+pub(super) struct Context {
+    lane: Lane,
+    run: Run,
+    /// The exchange of addresses before a remote plan; made at first use.
+    exchange: Option<Exchange>,
+    /// Where the calls of this lane are written down, for the others to see where this rank is.
+    activity: Option<Arc<Activity>>,
+    activity_key: u64,
+    /// Whether the latest call ran on mapped memory.
+    pub ran_remote: bool,
+}
+
+impl Context {
+    /// For lane `number` of `group`.
+    pub fn new(world: &World, group: &Group, number: u32, lane: Lane) -> Self {
+        let activity_key = group.id ^ u64::from(number);
+        let activity = world.activity(activity_key);
+        Self { lane, run: Run::default(), exchange: None, activity, activity_key, ran_remote: false }
+    }
+
+    /// A call under way, for questions about it.
+    pub fn watch<'a>(
+        &self,
+        world: &'a World,
+        group: &'a Group,
+        name: &'a crate::error::OperationName,
+        number: u64,
+    ) -> Watch<'a> {
+        Watch { world, group, activity: self.activity_key, name, number }
+    }
+
+    /// Runs a prepared call to its end.
+    ///
+    /// The buffers hold what the call needs, and are lent (or given) to it until this returns; after an error the lane must
+    /// not be used again, as its links may still name them.
+    pub fn execute(
+        &mut self,
+        world: &World,
+        group: &Group,
+        prepared: &Prepared,
+        buffers: Buffers,
+        number: u64,
+        hold: &mut impl Hold,
+    ) -> Result<()> {
+        let watch = self.watch(world, group, &prepared.name, number);
+        if let Some(activity) = &self.activity {
+            activity.begin(number, prepared.words);
+        }
+        let stamp = stamp(prepared.hash, number);
+        let Self { lane, run, exchange, ran_remote, activity, .. } = self;
+        *ran_remote = false;
         let mut plan = &prepared.plan;
-        let mut remote = None;
-        if let Some(remote_plan) = &prepared.remote {
-            let exchange = self.addresses.get_or_insert_with(|| super::remote::Exchange::new(&self.group));
-            if exchange.all_registered(&watch, prepared, buffers, stamp, &mut self.lane, &mut self.run)? {
-                plan = remote_plan;
-                remote = Some(exchange);
+        if let Some(remote) = &prepared.remote {
+            let exchange = exchange.get_or_insert_with(|| Exchange::new(group));
+            if exchange.all_registered(&watch, prepared, buffers, stamp, lane, run)? {
+                plan = remote;
+                *ran_remote = true;
             }
         }
-        self.run.begin(plan, &mut self.lane, buffers, stamp);
-        if let Some(exchange) = &remote {
-            self.run.set_remote(exchange.addresses());
+        run.begin(plan, lane, buffers, stamp.into());
+        if let (true, Some(exchange)) = (*ran_remote, exchange) {
+            run.set_remote(exchange.addresses());
         }
-        // SAFETY: the caller's slices live through this call, registered memory of other ranks is lent by their own
-        // calls until the plan's last notes; an error leaves the communicator broken, so no link sends from these
-        // buffers afterwards.
-        unsafe { drive(&mut self.lane, &mut self.run, plan, &watch)? };
-        if prepared.finish_count > 0 {
-            if let Some(reducer) = &plan.reducer {
-                // SAFETY: the output was checked to hold `finish_count` elements of the reducer's type.
-                unsafe { reducer.finish(buffers.output, prepared.finish_count, self.group.size()) };
-            }
+        // SAFETY: the buffers are lent for this call, those of other ranks by their own calls until the plan's last notes.
+        unsafe { drive(lane, run, plan, &watch, hold)? };
+        if let (Some(reducer), true) = (&plan.reducer, prepared.finish_count > 0) {
+            // SAFETY: the output holds `finish_count` elements of the reducer's type.
+            unsafe { reducer.finish(buffers.output, prepared.finish_count, group.size()) };
         }
-        // The transport of a remote plan is that of any plan here: only its chunks and algorithm differ.
-        if self.last_info != prepared.info {
-            self.last_info = prepared.info.clone();
-        }
-        if remote.is_some() {
-            self.last_info.algorithm = crate::plan::Algorithm::Direct;
-            self.last_info.chunk_bytes = 0;
+        if let Some(activity) = activity {
+            activity.end(number);
         }
         Ok(())
+    }
+
+    /// Runs one plan over messages, outside of any collective.
+    ///
+    /// # Safety
+    /// As for [`Run::poll`].
+    pub unsafe fn exchange_messages(
+        &mut self,
+        watch: &Watch<'_>,
+        plan: &Compiled,
+        buffers: Buffers,
+        stamps: Stamps,
+    ) -> Result<()> {
+        self.run.begin(plan, &mut self.lane, buffers, stamps);
+        // SAFETY: the caller's promise.
+        unsafe { drive(&mut self.lane, &mut self.run, plan, watch, &mut NoHold) }
     }
 }
 
@@ -72,7 +131,13 @@ pub(super) fn stamp(hash: u64, number: u64) -> u32 {
 ///
 /// # Safety
 /// As for [`Run::poll`].
-pub(super) unsafe fn drive(lane: &mut Lane, run: &mut Run, plan: &Compiled, watch: &Watch<'_>) -> Result<()> {
+pub(super) unsafe fn drive(
+    lane: &mut Lane,
+    run: &mut Run,
+    plan: &Compiled,
+    watch: &Watch<'_>,
+    hold: &mut impl Hold,
+) -> Result<()> {
     let mut waiter = Waiter::new(lane.policy());
     loop {
         // SAFETY: the caller's promise.
@@ -87,6 +152,7 @@ pub(super) unsafe fn drive(lane: &mut Lane, run: &mut Run, plan: &Compiled, watc
                 if waiter.moved() {
                     lane.disarm();
                 }
+                hold.moved();
             }
             Ok(Polled::Stuck) => match waiter.stuck() {
                 Next::Poll => {}
@@ -97,44 +163,6 @@ pub(super) unsafe fn drive(lane: &mut Lane, run: &mut Run, plan: &Compiled, watc
                 }
             },
             Err(fault) => return Err(watch.fault(fault, waiter.since())),
-        }
-    }
-}
-
-impl Watch<'_> {
-    /// Looks at what the control plane knows and at the deadline.
-    fn check(&self, since: Option<Instant>) -> Result<()> {
-        let waited = since.map(|since| since.elapsed()).unwrap_or_default();
-        if let Some(error) = self.world.failure(self.group, self.name, waited) {
-            return Err(error);
-        }
-        if waited > self.world.config.timeout {
-            let missing = self.world.missing(self.group, self.number);
-            let error = Error::Timeout { operation: self.name.clone(), waited, missing };
-            return Err(self.world.abort(self.group, self.name, error));
-        }
-        Ok(())
-    }
-
-    /// The error behind a link's fault, agreed with the other ranks.
-    fn fault(&self, fault: LaneFault, since: Option<Instant>) -> Error {
-        let waited = since.map(|since| since.elapsed()).unwrap_or_default();
-        match fault.error {
-            LinkError::Closed(cause) => self.world.lost(self.group, self.name, fault.peer, cause, waited),
-            LinkError::Stamp { .. } | LinkError::Length { .. } => {
-                let theirs = self.world.call_of(self.group, fault.peer, self.number);
-                let error = Error::Mismatch {
-                    rank: self.group.me,
-                    mine: self.name.clone(),
-                    peer: fault.peer,
-                    theirs: OperationName(theirs),
-                };
-                self.world.abort(self.group, self.name, error)
-            }
-            LinkError::Protocol(what) => {
-                let peer = format!("rank {} on {}", fault.peer, self.group.ranks[fault.peer].host);
-                self.world.abort(self.group, self.name, Error::Protocol { peer, what })
-            }
         }
     }
 }

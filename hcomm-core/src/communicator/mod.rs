@@ -3,31 +3,40 @@
 //! A call is turned into a plan once a shape ([`call::Prepared`]); after that a blocking call is: compare with the last
 //! shape, begin a run, drive it in the caller's thread. Everything a call needs is kept from call to call.
 
+mod background;
 mod buffer;
 mod call;
 mod drive;
 mod group;
+mod p2p;
+mod parts;
 mod prepare;
 mod remote;
+mod request;
 mod typed;
+mod watch;
 mod world;
 
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 
+pub use background::Priority;
 pub use buffer::Buffer;
 pub use call::{Call, RunInfo};
+pub use request::{Completed, Request};
 pub use world::RankInfo;
 
 use crate::config::Config;
-use crate::engine::{Buffers, Compiled, Lane, Run};
+use crate::engine::{Buffers, Lane};
 use crate::error::{Error, Result};
 use crate::launch::Place;
 use crate::plan::{Algorithm, Collective, Counts};
 use crate::reduce::{DataType, Element, ReduceOp};
+use background::Background;
 use call::Prepared;
+use drive::{Context, NoHold};
 use group::Group;
+use parts::LaneParts;
 use world::World;
 
 /// Fixes what the tuner would choose; `None` leaves it to the tuner. Must be equal on all ranks.
@@ -53,16 +62,16 @@ struct Key {
 pub struct Communicator {
     world: Arc<World>,
     group: Arc<Group>,
-    lane: Lane,
-    run: Run,
-    plans: HashMap<Key, Rc<Prepared>>,
-    last: Option<(Key, Rc<Prepared>)>,
-    last_info: RunInfo,
-    /// The exchange of addresses before a remote plan; made at first use.
-    addresses: Option<remote::Exchange>,
+    context: Context,
+    background: Option<Background>,
+    plans: HashMap<Key, Arc<Prepared>>,
+    last: Option<(Key, Arc<Prepared>)>,
+    last_ran: Option<Arc<Prepared>>,
     force: Force,
     /// Calls made, so that the next one has a number.
     calls: u64,
+    /// Messages sent to and received from each rank, outside of collectives.
+    messages: Vec<(u64, u64)>,
     splits: u32,
     broken: Option<Error>,
 }
@@ -96,19 +105,17 @@ impl Communicator {
     }
 
     fn over(world: Arc<World>, group: Arc<Group>, lane: Lane) -> Self {
-        let last_info =
-            RunInfo { algorithm: Algorithm::Direct, chunk_bytes: 0, channels: 1, transport: group.transport() };
         Self {
+            context: Context::new(&world, &group, 0, lane),
             world,
             group,
-            lane,
-            run: Run::default(),
+            background: None,
             plans: HashMap::new(),
             last: None,
-            last_info,
-            addresses: None,
+            last_ran: None,
             force: Force::default(),
             calls: 0,
+            messages: Vec::new(),
             splits: 0,
             broken: None,
         }
@@ -144,15 +151,8 @@ impl Communicator {
     /// takes no more calls.
     pub fn run(&mut self, call: &Call, input: &[u8], output: &mut [u8]) -> Result<()> {
         let prepared = self.prepared(call, false)?;
-        let check = |name, have: usize, need: usize| {
-            if have >= need {
-                return Ok(());
-            }
-            let reason = format!("{name} holds {have} bytes, {call} needs {need}");
-            Err(Error::Argument { call: call.collective.name(), reason })
-        };
-        check("input", input.len(), prepared.input_bytes)?;
-        check("output", output.len(), prepared.output_bytes)?;
+        self.check_length(call, "input", input.len(), prepared.input_bytes)?;
+        self.check_length(call, "output", output.len(), prepared.output_bytes)?;
         self.execute(&prepared, Buffers { input: input.as_ptr(), output: output.as_mut_ptr() })
     }
 
@@ -164,19 +164,23 @@ impl Communicator {
     pub fn run_in_place(&mut self, call: &Call, buffer: &mut [u8]) -> Result<()> {
         let prepared = self.prepared(call, true)?;
         let need = prepared.input_bytes.max(prepared.output_bytes);
-        if buffer.len() < need {
-            let reason = format!("the buffer holds {} bytes, {call} needs {need}", buffer.len());
-            return Err(Error::Argument { call: call.collective.name(), reason });
-        }
-        let (input, output) = prepare::in_place_offsets(call, self.rank());
-        let base = buffer.as_mut_ptr();
-        let buffers = Buffers { input: base.wrapping_add(input).cast_const(), output: base.wrapping_add(output) };
+        self.check_length(call, "the buffer", buffer.len(), need)?;
+        let buffers = self.in_place_buffers(call, buffer.as_mut_ptr());
         self.execute(&prepared, buffers)
     }
 
     /// How the latest call ran.
     pub fn last_run(&self) -> RunInfo {
-        self.last_info.clone()
+        let mut info = match &self.last_ran {
+            Some(prepared) => prepared.info.clone(),
+            None => RunInfo { algorithm: Algorithm::Direct, chunk_bytes: 0, channels: 1, transport: self.group.transport() },
+        };
+        if self.context.ran_remote {
+            info.algorithm = Algorithm::Direct;
+            info.chunk_bytes = 0;
+            info.channels = 1;
+        }
+        info
     }
 
     /// Fixes algorithm, chunk size or channels from now on.
@@ -259,22 +263,44 @@ impl Communicator {
         let id = call::hash_of(&(self.group.id, self.splits, colour));
         let group = (!members.is_empty()).then(|| Arc::new(self.group.subset(id, &members)));
         // Every rank takes part in the exchange, also those that join nothing.
-        let parts = group.as_ref().map(|group| world::LaneParts::reserve(&self.world, group, 0)).transpose()?;
-        let offered = parts.as_ref().map_or_else(Vec::new, world::LaneParts::encode);
-        let all = self.all_gather_bytes(&offered)?;
+        let parts = group.as_ref().map(|group| LaneParts::reserve(&self.world, &group.shared)).transpose()?;
+        let all = self.all_gather_words(&parts.as_ref().map_or_else(Vec::new, LaneParts::encode))?;
         let (Some(group), Some(parts)) = (group, parts) else { return Ok(None) };
-        let theirs: Vec<&[u8]> = members.iter().map(|&rank| all[rank].as_slice()).collect();
+        let theirs: Vec<Vec<u64>> = members.iter().map(|&rank| all[rank].clone()).collect();
         let lane = parts.connect(&self.world, &group, 0, &theirs)?;
         let mut communicator = Self::over(Arc::clone(&self.world), group, lane);
         communicator.force = self.force;
         Ok(Some(communicator))
     }
 
+    /// As [`Communicator::all_gather_bytes`], for words.
+    fn all_gather_words(&mut self, mine: &[u64]) -> Result<Vec<Vec<u64>>> {
+        let bytes: Vec<u8> = mine.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let all = self.all_gather_bytes(&bytes)?;
+        let words = |bytes: Vec<u8>| {
+            bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect()
+        };
+        Ok(all.into_iter().map(words).collect())
+    }
+
+    fn check_length(&self, call: &Call, name: &str, have: usize, need: usize) -> Result<()> {
+        if have >= need {
+            return Ok(());
+        }
+        let reason = format!("{name} holds {have} bytes, {call} needs {need}");
+        Err(Error::Argument { call: call.collective.name(), reason })
+    }
+
+    fn in_place_buffers(&self, call: &Call, base: *mut u8) -> Buffers {
+        let (input, output) = prepare::in_place_offsets(call, self.rank());
+        Buffers { input: base.wrapping_add(input).cast_const(), output: base.wrapping_add(output) }
+    }
+
     /// The plan of a call: the last one when the call is the same, else from the cache, else made now.
-    fn prepared(&mut self, call: &Call, in_place: bool) -> Result<Rc<Prepared>> {
+    fn prepared(&mut self, call: &Call, in_place: bool) -> Result<Arc<Prepared>> {
         if let Some((key, prepared)) = &self.last {
             if key.call == *call && key.in_place == in_place {
-                return Ok(Rc::clone(prepared));
+                return Ok(Arc::clone(prepared));
             }
         }
         if let Some(error) = &self.broken {
@@ -282,29 +308,33 @@ impl Communicator {
         }
         let key = Key { call: call.clone(), in_place, force: self.force };
         let prepared = match self.plans.get(&key) {
-            Some(prepared) => Rc::clone(prepared),
+            Some(prepared) => Arc::clone(prepared),
             None => {
-                let prepared = Rc::new(prepare::prepare(&self.group, &self.world.config, call, in_place, &self.force)?);
+                let prepared = Arc::new(prepare::prepare(&self.group, &self.world.config, call, in_place, &self.force)?);
                 if self.plans.len() >= MAX_PLANS {
                     self.plans.clear();
                 }
-                self.plans.insert(key.clone(), Rc::clone(&prepared));
+                self.plans.insert(key.clone(), Arc::clone(&prepared));
                 prepared
             }
         };
-        self.last = Some((key, Rc::clone(&prepared)));
+        self.last = Some((key, Arc::clone(&prepared)));
         Ok(prepared)
     }
 
-    fn execute(&mut self, prepared: &Rc<Prepared>, buffers: Buffers) -> Result<()> {
+    fn execute(&mut self, prepared: &Arc<Prepared>, buffers: Buffers) -> Result<()> {
         if let Some(error) = &self.broken {
             return Err(Error::Broken(error.to_string()));
         }
         self.calls += 1;
-        let result = self.drive_call(prepared, buffers);
-        if let Err(error) = &result {
-            self.broken = Some(error.clone());
-            self.last = None;
+        let result =
+            self.context.execute(&self.world, &self.group, prepared, buffers, self.calls, &mut NoHold);
+        match &result {
+            Ok(()) => self.last_ran = Some(Arc::clone(prepared)),
+            Err(error) => {
+                self.broken = Some(error.clone());
+                self.last = None;
+            }
         }
         result
     }
@@ -312,6 +342,3 @@ impl Communicator {
 
 /// Shapes kept before the cache starts anew: a training step has tens, a sweep hundreds.
 const MAX_PLANS: usize = 1024;
-
-/// Two plans of a call: over messages, and over mapped memory.
-type Plans = (Arc<Compiled>, Option<Arc<Compiled>>);

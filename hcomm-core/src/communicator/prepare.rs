@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Force;
-use super::call::{Call, Prepared, RunInfo, hash_of};
+use super::call::{Call, Prepared, RunInfo, hash_of, words};
 use super::group::Group;
 use crate::config::Config;
-use crate::engine::{Aliasing, Compiled};
+use crate::engine::{Aliasing, Compiled, MAX_TRACKS};
 use crate::error::{Error, OperationName, Result};
 use crate::plan::{self, Algorithm, Collective, Counts, Request};
 use crate::reduce::{ReduceOp, Reducer};
@@ -72,6 +72,13 @@ pub(crate) fn prepare(group: &Group, config: &Config, call: &Call, in_place: boo
     let aliasing = aliasing(call, in_place, group.me);
     let compile = |request: &Request| -> Result<Arc<Compiled>> {
         let plan = plan::build(request, group.me)?;
+        if plan.tracks.len() > MAX_TRACKS {
+            return Err(Error::Unsuited {
+                algorithm: request.algorithm.name(),
+                collective: request.collective.name(),
+                reason: format!("it needs {} tracks, a lane has {MAX_TRACKS}; use fewer channels", plan.tracks.len()),
+            });
+        }
         let reducer = call.collective.reduces().then(|| Reducer::new(call.dtype, call.op));
         Ok(Arc::new(Compiled::new(&plan, element, reducer, aliasing)))
     };
@@ -103,6 +110,7 @@ pub(crate) fn prepare(group: &Group, config: &Config, call: &Call, in_place: boo
         output_bytes: bytes(output_count)?,
         finish_count: if call.op == ReduceOp::Avg && call.collective.reduces() { output_count as usize } else { 0 },
         name: OperationName(call.normalised().to_string()),
+        words: words(&call.normalised()),
     })
 }
 

@@ -4,8 +4,9 @@
 #![allow(unsafe_code)] // computes addresses in other ranks' heaps
 
 use super::call::Prepared;
-use super::drive::{Watch, drive};
+use super::drive::{NoHold, drive};
 use super::group::Group;
+use super::watch::Watch;
 use crate::engine::{Buffers, Compiled, Lane, Run};
 use crate::error::Result;
 use crate::plan::{Buffer, Range, RankPlan, Step};
@@ -56,19 +57,16 @@ impl Exchange {
             [offset(buffers.input, prepared.input_bytes), offset(buffers.output, prepared.output_bytes)];
         self.notes[watch.group.me] = mine;
         let notes = Buffers { input: mine.as_ptr().cast(), output: self.notes.as_mut_ptr().cast() };
-        run.begin(&self.plan, lane, notes, stamp);
+        run.begin(&self.plan, lane, notes, stamp.into());
         // SAFETY: `mine` and `self.notes` outlive the call and hold one note a rank.
-        unsafe { drive(lane, run, &self.plan, watch)? };
+        unsafe { drive(lane, run, &self.plan, watch, &mut NoHold)? };
         if self.notes.iter().flatten().any(|&offset| offset == PLAIN) {
             return Ok(false);
         }
         self.addresses.clear();
         for (rank, note) in self.notes.iter().enumerate() {
-            let base = if rank == watch.group.me {
-                heap.at(0)
-            } else {
-                watch.world.peer_heap(watch.group.world_ranks[rank])
-            };
+            let world_rank = watch.group.world_ranks[rank];
+            let base = watch.world.domain.peer_base(world_rank).map_or(std::ptr::null_mut(), |(base, _)| base);
             self.addresses.push((base.wrapping_add(note[0] as usize), base.wrapping_add(note[1] as usize)));
         }
         Ok(true)

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::group::Group;
 use super::parts::LaneParts;
 use crate::config::{Config, TransportChoice};
-use crate::control::{Membership, Store, StoreServer};
+use crate::control::{Member, Membership, Store, StoreServer};
 use crate::engine::Lane;
 use crate::error::{Error, Result};
 use crate::launch::Place;
@@ -34,6 +34,9 @@ pub struct RankInfo {
     /// NUMA node, if known.
     pub numa: Option<usize>,
 }
+
+/// A stopped process is silent, not dead: its operations time out before its lease does.
+const MIN_LEASE: Duration = Duration::from_secs(30);
 
 /// First words of a rank to all others.
 #[derive(Debug, Serialize, Deserialize)]
@@ -70,7 +73,7 @@ pub(crate) struct World {
     addresses: Vec<Vec<String>>,
     pub(super) membership: Option<Membership>,
     server: Option<StoreServer>,
-    pub(super) infos: Vec<RankInfo>,
+    infos: Vec<RankInfo>,
 }
 
 /// Connects this process with the job; the group of all ranks and its first lane.
@@ -141,14 +144,17 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     check_agreement(&world, &wirings)?;
     world.addresses = usable_addresses(&world, &wirings)?;
     if let Some(store) = store {
-        let names = world.infos.iter().map(|info| info.host.clone()).collect();
         world.membership = Some(Membership::join(
             store,
-            &world.place.job_id,
-            world.place.rank,
-            names,
-            world.config.heartbeat_interval,
-            world.config.timeout,
+            Member {
+                rank: world.place.rank,
+                hosts: world.infos.iter().map(|info| info.host.clone()).collect(),
+                heartbeat: world.config.heartbeat_interval,
+                lease: world.config.timeout.max(MIN_LEASE),
+                store_rank: world.place.serve_store.then_some(world.place.rank),
+                describe: World::DESCRIBE,
+                ..Member::default()
+            },
         )?);
     }
     let world = Arc::new(world);

@@ -16,6 +16,19 @@ pub(crate) struct Buffers {
 // SAFETY: a plain pair of addresses; who runs a plan owns the memory behind them for as long as the run lives.
 unsafe impl Send for Buffers {}
 
+/// What the messages of a run are marked with: the same both ways in a collective.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stamps {
+    pub sent: u32,
+    pub received: u32,
+}
+
+impl From<u32> for Stamps {
+    fn from(stamp: u32) -> Self {
+        Self { sent: stamp, received: stamp }
+    }
+}
+
 /// Result of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Polled {
@@ -44,7 +57,7 @@ pub(crate) struct Run {
     /// Messages posted on each (peer, track) link before this run; only kept where the plan has hazards.
     before: Vec<u64>,
     bases: Vec<*mut u8>,
-    stamp: u32,
+    stamps: Stamps,
     /// Scratch for pointers of `Reduce`.
     srcs: Vec<*const u8>,
     dsts: Vec<*mut u8>,
@@ -55,8 +68,8 @@ unsafe impl Send for Run {}
 
 impl Run {
     /// Prepares to run `plan` on `buffers`.
-    pub fn begin(&mut self, plan: &Compiled, lane: &mut Lane, buffers: Buffers, stamp: u32) {
-        self.stamp = stamp;
+    pub fn begin(&mut self, plan: &Compiled, lane: &mut Lane, buffers: Buffers, stamps: Stamps) {
+        self.stamps = stamps;
         self.cursors.clear();
         self.cursors.resize(plan.tracks.len(), Cursor::default());
         let scratch = lane.scratch(plan.scratch_bytes);
@@ -141,7 +154,7 @@ impl Run {
             Action::Send { peer, src, len } => {
                 let src = self.at(*src);
                 // SAFETY: the source lives until the run is done, and hazards keep later steps from writing to it before.
-                if !unsafe { lane.post(*peer, track, src, *len, self.stamp)? } {
+                if !unsafe { lane.post(*peer, track, src, *len, self.stamps.sent)? } {
                     return Ok(Polled::Stuck);
                 }
             }
@@ -155,7 +168,7 @@ impl Run {
                         reducer: operand.and(plan.reducer.as_ref()),
                         len: *len,
                         done: cursor.received,
-                        stamp: self.stamp,
+                        stamp: self.stamps.received,
                     };
                     // SAFETY: `dst` and the operand are inside the buffers given to `begin`; tracks do not share
                     // ranges that are written (verified), and hazards were cleared above.
@@ -173,7 +186,7 @@ impl Run {
                 }
                 if let Some(to) = forward {
                     // SAFETY: as for `Send`.
-                    if !unsafe { lane.post(*to, track, dst, *len, self.stamp)? } {
+                    if !unsafe { lane.post(*to, track, dst, *len, self.stamps.sent)? } {
                         return Ok(Polled::Stuck);
                     }
                 }
