@@ -139,6 +139,8 @@ pub(super) unsafe fn drive(
     hold: &mut impl Hold,
 ) -> Result<()> {
     let mut waiter = Waiter::new(lane.policy());
+    // Allocates only when it comes to a sleep.
+    let mut awaited = Vec::new();
     loop {
         // SAFETY: the caller's promise.
         match unsafe { run.poll(plan, lane) } {
@@ -158,7 +160,8 @@ pub(super) unsafe fn drive(
                 Next::Poll => {}
                 Next::Arm => lane.arm(),
                 Next::Sleep(nap) => {
-                    lane.sleep(nap);
+                    run.awaited(plan, lane, &mut awaited);
+                    lane.sleep(nap, &awaited);
                     watch.check(waiter.since())?;
                 }
             },

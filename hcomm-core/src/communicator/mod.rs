@@ -208,7 +208,7 @@ impl Communicator {
     /// [`Error::Unsuited`].
     pub fn supports(&self, call: &Call, algorithm: Algorithm) -> Result<()> {
         let force = Force { algorithm: Some(algorithm), ..Force::default() };
-        crate::plan::supports(&prepare::request(&self.group, &self.world.config, call, false, &force).0)
+        prepare::request(&self.group, &self.world.config, call, false, &force).0.supports()
     }
 
     /// Gathers one small value of each rank to all, for figures about a run. Values may differ in length.

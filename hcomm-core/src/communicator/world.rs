@@ -16,7 +16,7 @@ use crate::launch::Place;
 use crate::session::handshake::LinkId;
 use crate::topology::{cpus, interfaces};
 use crate::transport::shm::{Domain, Heap};
-use crate::transport::tcp::{Endpoint, PeerAddress, TcpLink};
+use crate::transport::tcp::{Endpoint, Options, PeerAddress, TcpLink, Tuning};
 
 /// What is known of a rank of the communicator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,12 @@ pub struct RankInfo {
 
 /// A stopped process is silent, not dead: its operations time out before its lease does.
 const MIN_LEASE: Duration = Duration::from_secs(30);
+
+/// Frames of a link with several sockets: a system call and a header vanish beside so many bytes.
+const FRAME_BYTES: u32 = 256 << 10;
+
+/// How long a connection may take to say who it is.
+const GREETING: Duration = Duration::from_secs(2);
 
 /// First words of a rank to all others.
 #[derive(Debug, Serialize, Deserialize)]
@@ -256,9 +262,22 @@ fn open_endpoint(config: &Config, place: &Place, one_host: bool) -> Result<Endpo
     let found = interfaces::list()?;
     let choices = interfaces::choose(&found, config.socket_ifname.as_ref(), one_host)?;
     for choice in &choices {
-        config.debug(|| format!("interface {} {}: {}", choice.interface, choice.subnet.address, choice.reason));
+        config.debug.print(&format!("interface {} {}: {}", choice.interface, choice.subnet.address, choice.reason));
     }
-    Endpoint::start(config.endpoint_options(place, choices.into_iter().map(|choice| choice.subnet).collect()))
+    let debug = config.debug;
+    Endpoint::start(Options {
+        job: place.job_id.clone(),
+        rank: place.rank,
+        local: choices.into_iter().map(|choice| choice.subnet).collect(),
+        sockets: 1,
+        frame_bytes: FRAME_BYTES,
+        queue: config.tx_queue_size,
+        tuning: Tuning { receive_buffer: config.rx_buffer_size, ..Tuning::default() },
+        timeout: config.timeout,
+        retry: config.retry_timeout,
+        greeting: GREETING,
+        log: Some(Arc::new(move |line: &str| debug.print(line))),
+    })
 }
 
 impl World {

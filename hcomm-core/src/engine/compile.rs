@@ -71,7 +71,6 @@ pub(crate) struct CompiledStep {
 }
 
 /// A rank's plan, ready to run any number of times.
-#[derive(Debug)]
 pub(crate) struct Compiled {
     pub tracks: Vec<Track>,
     pub hazards: Vec<Hazard>,

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::wait::WaitPolicy;
+use crate::error::{Error, Result};
 use crate::transport::shm::Doorbell;
 use crate::transport::{Link, LinkError, Recv};
 
@@ -95,7 +96,7 @@ impl Lane {
         src: *const u8,
         len: usize,
         stamp: u32,
-    ) -> Result<bool, LaneFault> {
+    ) -> std::result::Result<bool, LaneFault> {
         let link = self.link(peer, track).ok_or_else(|| no_link(peer))?;
         // SAFETY: the caller's promise.
         unsafe { link.post_send(src, len, stamp) }.map_err(|e| LaneFault::link(peer, e))
@@ -106,7 +107,7 @@ impl Lane {
     /// # Safety
     /// As for [`Link::poll_recv`].
     #[inline]
-    pub unsafe fn poll_recv(&mut self, peer: usize, track: usize, recv: &mut Recv<'_>) -> Result<bool, LaneFault> {
+    pub unsafe fn poll_recv(&mut self, peer: usize, track: usize, recv: &mut Recv<'_>) -> std::result::Result<bool, LaneFault> {
         let link = self.link(peer, track).ok_or_else(|| no_link(peer))?;
         // SAFETY: the caller's promise.
         unsafe { link.poll_recv(recv) }.map_err(|e| LaneFault::link(peer, e))
@@ -126,8 +127,9 @@ impl Lane {
         }
     }
 
-    /// Sleeps until a peer rings, a socket is ready, or `nap` is over.
-    pub fn sleep(&mut self, nap: Duration) {
+    /// Sleeps until a peer rings, a socket is ready, or `nap` is over. `awaited` are the links (by [`Lane::index`]) from
+    /// which messages are awaited: what comes on others must not end the sleep.
+    pub fn sleep(&mut self, nap: Duration, awaited: &[usize]) {
         if !self.has_sockets {
             match &mut self.doorbell {
                 Some(doorbell) => doorbell.sleep_futex(nap),
@@ -136,19 +138,30 @@ impl Lane {
             return;
         }
         self.pollfds.clear();
-        for link in self.links.iter().flatten() {
-            if let Link::Tcp(link) = link {
-                link.fds(&mut self.pollfds);
+        let mut nap = nap;
+        for (index, link) in self.links.iter().enumerate() {
+            if let Some(Link::Tcp(link)) = link {
+                let sooner = link.sleep(awaited.contains(&index), &mut self.pollfds);
+                nap = sooner.map_or(nap, |sooner| nap.min(sooner));
             }
         }
         let slept = match &mut self.doorbell {
             Some(doorbell) => doorbell.sleep_poll(&mut self.pollfds, nap),
-            None => crate::transport::tcp::poll(&mut self.pollfds, nap),
+            None => poll(&mut self.pollfds, nap),
         };
         if slept.is_err() {
             // Polling goes on without a sleep that the system refuses; only the processor notices.
             std::thread::yield_now();
         }
+    }
+}
+
+fn poll(fds: &mut [libc::pollfd], timeout: Duration) -> Result<()> {
+    let timeout = libc::timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos() as _ };
+    // SAFETY: the array has as many entries as are named, and no signal mask is given.
+    match unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as _, &timeout, std::ptr::null()) } {
+        -1 => Err(Error::system("poll", std::io::Error::last_os_error())),
+        _ => Ok(()),
     }
 }
 

@@ -133,6 +133,18 @@ impl Run {
         })
     }
 
+    /// The links from which messages are awaited now, by [`Lane::index`].
+    pub fn awaited(&self, plan: &Compiled, lane: &Lane, out: &mut Vec<usize>) {
+        out.clear();
+        for (index, (track, cursor)) in plan.tracks.iter().zip(&self.cursors).enumerate() {
+            if let Some(CompiledStep { action: Action::Recv { peer, .. }, .. }) = track.steps.get(cursor.step) {
+                if !cursor.complete {
+                    out.push(lane.index(*peer, index));
+                }
+            }
+        }
+    }
+
     /// One step: `Done` when the track may go on to the next.
     ///
     /// # Safety
