@@ -139,15 +139,15 @@ pub(super) fn all_gather(b: &mut Builder, g: &Group, input: Range, outputs: &[Ra
 
 /// `inputs[i]` goes to member i, `outputs[i]` comes from it. In rounds of a chunk for each pair.
 pub(super) fn all_to_all(b: &mut Builder, g: &Group, inputs: &[Range], outputs: &[Range]) {
-    let others = |index: usize| (index != g.index).then_some(());
-    let longest = b.rounds((0..g.len()).filter(|&index| others(index).is_some()).flat_map(|i| [inputs[i], outputs[i]]));
+    let others = (0..g.len()).filter(|&index| index != g.index);
+    let rounds = b.rounds(others.flat_map(|index| [inputs[index], outputs[index]]));
     let chunk = b.chunk;
     // Every pair of ranks cuts its block by itself, as only the two know its size.
     let piece = |range: Range, round: u64| {
         let pieces = pieces(range.count, chunk);
         if round < pieces { range.piece(pieces, round) } else { Range::nothing() }
     };
-    for round in 0..longest {
+    for round in 0..rounds {
         for distance in 1..g.len() {
             let to = g.after(distance);
             b.send(g.rank(to), piece(inputs[to], round));

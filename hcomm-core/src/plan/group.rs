@@ -61,7 +61,7 @@ impl Range {
 
     /// One past the last element.
     pub fn end(self) -> u64 {
-        self.offset + self.count
+        self.offset.saturating_add(self.count)
     }
 
     /// Part `index` of `parts` near-equal consecutive parts, see [`cut`].

@@ -78,30 +78,31 @@ pub(super) fn reduce_scatter(b: &mut Builder, g: &Group, inputs: &[Range], outpu
         let first = |number: usize| if number < fold.extra { 2 * number } else { number + fold.extra };
         first(start)..first(end)
     };
+    // The own block adds up in the output, others in scratch: all of them for a server, else what the first halving leaves.
+    let half = fold.core / 2;
+    let needed = match serves {
+        Some(_) => 0..g.len(),
+        None if number < half => blocks(0, half),
+        None => blocks(half, fold.core),
+    };
     let mut sums: Vec<Range> = inputs.iter().map(|block| Range { count: 0, ..*block }).collect();
-    for index in if serves.is_some() { 0..g.len() } else { kept(&fold, number, &blocks) } {
+    for index in needed {
         sums[index] = if index == g.index { output } else { b.scratch(inputs[index].count) };
     }
     let mut current = inputs.to_vec();
-    let (mut start, mut distance) = (0, fold.core / 2);
     if let Some(outside) = serves {
-        // Sums of all blocks are written before the last of them is final, but the output may lie in the input: what is to
-        // be final goes to the output in the last round only.
-        sums[g.index] = if distance == 0 { output } else { b.scratch(output.count) };
-        for (&operand, &dst) in current.iter().zip(&sums) {
+        for (operand, dst) in current.iter().zip(&sums) {
             for (operand, dst) in operand.chunks(b.chunk).zip(dst.chunks(b.chunk)) {
                 b.recv_reduce(g.rank(outside), operand, dst);
             }
         }
         current.clone_from(&sums);
     }
+    let (mut start, mut distance) = (0, half);
     while distance > 0 {
         let partner = g.rank(fold.index(number ^ distance));
         let (low, high) = ((start, start + distance), (start + distance, start + 2 * distance));
         let (keep, give) = if number & distance == 0 { (low, high) } else { (high, low) };
-        if distance == 1 {
-            sums[g.index] = output;
-        }
         let kept = blocks(keep.0, keep.1);
         let reductions: Vec<(Range, Range)> = kept.clone().map(|index| (current[index], sums[index])).collect();
         b.exchange_reduce(partner, &current[blocks(give.0, give.1)], partner, &reductions);
@@ -111,14 +112,4 @@ pub(super) fn reduce_scatter(b: &mut Builder, g: &Group, inputs: &[Range], outpu
     if let Some(outside) = serves {
         b.send_all(g.rank(outside), current[outside]);
     }
-}
-
-/// The blocks that remain with `number` after the first halving: those it needs memory for.
-fn kept(
-    fold: &Fold,
-    number: usize,
-    blocks: &impl Fn(usize, usize) -> std::ops::Range<usize>,
-) -> std::ops::Range<usize> {
-    let half = fold.core / 2;
-    if number < half { blocks(0, half) } else { blocks(half, fold.core) }
 }

@@ -132,7 +132,7 @@ impl<'a> Machine<'a> {
             }
             let range = operand.range;
             match range.offset.checked_add(range.count) {
-                Some(end) if end <= self.size(owner, range.buffer) || range.count == 0 => {}
+                Some(end) if end <= self.size(owner, range.buffer) => {}
                 _ => return wrong("out of bounds"),
             }
         }
