@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::protocol::{
     MAX_RESPONSE_BYTES, Request, Response, Welcome, decode_response, encode_hello, encode_request, next_frame,
 };
-use super::{HEARTBEAT_INTERVAL, Item, MAX_VALUE_BYTES, Store, check_key};
+use super::{Changes, HEARTBEAT_INTERVAL, Item, MAX_VALUE_BYTES, Store, check_key};
 use crate::error::{Error, Result};
 
 /// How long a call that does not wait may take.
@@ -177,7 +177,7 @@ impl Store for EmbeddedStore {
         }
     }
 
-    fn watch(&self, prefix: &str, revision: u64, timeout: Duration) -> Result<(u64, Vec<(String, Vec<u8>)>)> {
+    fn watch(&self, prefix: &str, revision: u64, timeout: Duration) -> Result<Changes> {
         match self.ask(Request::Watch { prefix: prefix.into(), revision, timeout }, timeout)? {
             Response::Changes { revision, pairs } => Ok((revision, pairs)),
             other => Err(self.unexpected(&other)),
@@ -193,6 +193,10 @@ impl Store for EmbeddedStore {
 
     fn release(&self, key: &str) -> Result<()> {
         self.done(Request::Release { key: key.into() })
+    }
+
+    fn broken(&self) -> Option<String> {
+        lock(&self.shared.calls).broken.clone()
     }
 
     fn url(&self) -> String {

@@ -6,7 +6,9 @@
 //! the second by its released file lock. That distinction is why neither is a plain key-value server with expiring keys:
 //! expiry alone is either slow to see a death or quick to bury a process that was only stopped.
 
+mod activity;
 mod embedded;
+mod membership;
 mod protocol;
 mod server;
 mod table;
@@ -14,6 +16,8 @@ mod table;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use activity::{Activity, CallWords, Laggard};
+pub use membership::{Member, Membership, Verdict};
 pub use server::StoreServer;
 
 use crate::error::{Error, Result};
@@ -38,6 +42,9 @@ pub struct Item {
     pub age: Duration,
 }
 
+/// What [`Store::watch`] tells: the new revision, and the pairs that changed.
+pub type Changes = (u64, Vec<(String, Vec<u8>)>);
+
 /// A small shared map through which ranks meet. Keys are paths (`job/rank/3`) of letters, digits and `/ . _ - :`, at most
 /// [`MAX_KEY_BYTES`] long; values are at most [`MAX_VALUE_BYTES`].
 ///
@@ -60,12 +67,16 @@ pub trait Store: Send + Sync {
     /// All pairs whose key begins with `prefix` that changed after `revision`, with the new revision; waits up to
     /// `timeout` for a first change. Start with revision 0. Deleted keys are not told. A revision means something to
     /// the store object that gave it only.
-    fn watch(&self, prefix: &str, revision: u64, timeout: Duration) -> Result<(u64, Vec<(String, Vec<u8>)>)>;
+    fn watch(&self, prefix: &str, revision: u64, timeout: Duration) -> Result<Changes>;
     /// Sets `key` to `value` and keeps it while this process lives and renews it: when the process dies, or is not
     /// heard of for `ttl`, the store sets `key` to `lost` instead (so watchers see who went). Renewal is automatic.
     fn lease(&self, key: &str, value: &[u8], lost: &[u8], ttl: Duration) -> Result<()>;
     /// Ends a lease: the key stays, as an ordinary key with the value it has. No lease is fine.
     fn release(&self, key: &str) -> Result<()>;
+    /// Why this store can never answer again, if so: whoever served it is gone.
+    fn broken(&self) -> Option<String> {
+        None
+    }
     /// The URL that others connect to.
     fn url(&self) -> String;
 }

@@ -1,8 +1,13 @@
 //! What every store does alike, and what the embedded one does with strangers.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::*;
 
@@ -229,4 +234,95 @@ fn a_server_that_goes_fails_waiting_and_later_calls() {
     let error = waiting.join().unwrap();
     assert!(error.contains("the connection broke") || error.contains("closed the connection"), "{error}");
     assert!(store.set("k", b"v").is_err());
+}
+
+const RANK_OF_CHILD: &str = "HCOMM_TEST_RANK";
+
+fn member(rank: usize) -> Member {
+    let hosts = vec!["alpha".to_owned(), "beta".to_owned()];
+    Member { rank, hosts, heartbeat: Duration::from_millis(10), ..Member::default() }
+}
+
+/// Not a test by itself: the process that [`a_killed_rank_is_lost_and_a_stopped_one_is_silent`] starts.
+#[test]
+fn rank_as_a_process() {
+    let (Ok(rank), Ok(url)) = (std::env::var(RANK_OF_CHILD), std::env::var("HCOMM_STORE")) else { return };
+    let membership = Membership::join(connect(&url, "job", LONG).unwrap(), member(rank.parse().unwrap())).unwrap();
+    membership.activity(1).begin(41, [0; 4]);
+    println!("joined");
+    let _ = std::io::stdin().read(&mut [0]); // until the parent ends
+}
+
+/// Kills the process when the test fails: a stopped one would stay for ever.
+struct KillOnDrop(Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn rank_process(rank: usize, url: &str) -> KillOnDrop {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "control::tests::rank_as_a_process", "--nocapture", "--test-threads", "1"]);
+    command.env(RANK_OF_CHILD, rank.to_string()).env("HCOMM_STORE", url);
+    let mut child = KillOnDrop(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.as_mut().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("joined")));
+    child
+}
+
+fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(start.elapsed() < LONG, "nothing came");
+        thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+/// Kills a rank that was stopped before, and so could not say goodbye even if it would.
+fn see_a_rank_stop_and_die(url: &str) {
+    let child = rank_process(1, url);
+    let membership = Membership::join(connect(url, "job", LONG).unwrap(), member(0)).unwrap();
+    until(|| membership.laggards(1, 42, [1]).unwrap().pop().filter(|laggard| laggard.call == 41));
+    kill(Pid::from_raw(child.0.id() as i32), Signal::SIGSTOP).unwrap();
+    let laggard = until(|| {
+        let laggard = membership.laggards(1, 42, 0..2).unwrap().pop()?;
+        (laggard.silent? > Duration::from_millis(300)).then_some(laggard)
+    });
+    assert_eq!((laggard.rank, laggard.call, laggard.inside), (1, 41, true));
+    assert_eq!(membership.verdict(), None, "silence is no death");
+    drop(child);
+    let verdict = until(|| membership.verdict().cloned());
+    let Verdict::Lost { rank: 1, host, cause } = &*verdict else { panic!("{verdict}") };
+    assert!(host == "beta" && cause.contains("killed"), "{verdict}");
+}
+
+#[test]
+fn a_killed_rank_is_lost_and_a_stopped_one_is_silent() {
+    let server = local_server();
+    see_a_rank_stop_and_die(&format!("tcp://{}", server.address()));
+}
+
+#[test]
+fn a_rank_whose_lease_ends_in_silence_is_lost_with_that_cause() {
+    let server = local_server();
+    // A rank by hand that never renews; its connection stays open.
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let mut bytes = protocol::encode_hello("job");
+    let (key, value, lost) = ("members/watch/alive/1".to_owned(), b"here".to_vec(), b"lost".to_vec());
+    let set = protocol::Request::Set { key: "members/activity/1".into(), value: Vec::new() };
+    protocol::encode_request(1, &set, &mut bytes);
+    let ttl = Duration::from_millis(50);
+    protocol::encode_request(2, &protocol::Request::Lease { key, value, lost, ttl }, &mut bytes);
+    stream.write_all(&bytes).unwrap();
+    let watcher = Member { lease: ttl, ..member(0) };
+    let membership = Membership::join(client(&server), watcher).unwrap();
+    let verdict = until(|| membership.verdict().cloned());
+    let Verdict::Lost { rank: 1, cause, .. } = &*verdict else { panic!("{verdict}") };
+    assert!(cause.contains("not heard of for"), "{verdict}");
 }
