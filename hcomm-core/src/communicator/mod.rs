@@ -68,6 +68,20 @@ pub struct Buffer<T: Element> {
     marker: std::marker::PhantomData<T>,
 }
 
+impl<T: Element> std::ops::Deref for Buffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        unimplemented!()
+    }
+}
+
+impl<T: Element> std::ops::DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        unimplemented!()
+    }
+}
+
 /// An operation under way; it owns its buffers until it is waited for.
 pub struct Request {}
 
