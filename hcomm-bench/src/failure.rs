@@ -33,9 +33,13 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let hint = match &error {
-            Error::PeerLost { .. } => "look at that rank's own message, and at its host's kernel log for a killed process",
+            Error::PeerLost { .. } => {
+                "look at that rank's own message, and at its host's kernel log for a killed process"
+            }
             Error::Timeout { .. } => "a rank is stopped, overloaded or unreachable; -T sets a longer limit",
-            Error::Startup(_) | Error::Store { .. } => "check that every host was started and can reach the head's address",
+            Error::Startup(_) | Error::Store { .. } => {
+                "check that every host was started and can reach the head's address"
+            }
             Error::Memory { .. } => "a smaller -e, fewer ranks (-g), or more memory",
             Error::Interface(_) => "HCOMM_SOCKET_IFNAME names the interface to use",
             Error::Mismatch { .. } => "every host must be given the same command line",

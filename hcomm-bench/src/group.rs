@@ -91,13 +91,7 @@ const GATHER_LIMIT: usize = 4096;
 
 /// The call that only synchronises.
 pub fn barrier_call() -> Call {
-    Call {
-        collective: Collective::Barrier,
-        counts: Counts::Even(0),
-        dtype: DataType::U8,
-        op: ReduceOp::Sum,
-        root: 0,
-    }
+    Call { collective: Collective::Barrier, counts: Counts::Even(0), dtype: DataType::U8, op: ReduceOp::Sum, root: 0 }
 }
 
 fn decode_u64(bytes: &[u8]) -> Result<u64> {

@@ -39,7 +39,10 @@ pub fn series(first: u64, last: u64, step: Step) -> Result<Vec<u64>> {
             ));
         }
         Step::Bytes(0) => {
-            return Err(Failure::usage("-i 0: a step of 0 bytes never reaches the last size", "use a step such as -i 1M"));
+            return Err(Failure::usage(
+                "-i 0: a step of 0 bytes never reaches the last size",
+                "use a step such as -i 1M",
+            ));
         }
         Step::Factor(factor) => last.ilog(factor) as u64 + 1, // an upper bound
         Step::Bytes(bytes) => ((last - first) / bytes).saturating_add(1),

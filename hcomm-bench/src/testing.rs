@@ -39,11 +39,7 @@ struct Shared {
 }
 
 /// Runs `body` on every rank of a group and returns what they returned, in rank order.
-pub fn run_threads<T: Send>(
-    ranks: usize,
-    fault: Option<Fault>,
-    body: impl Fn(&mut ThreadGroup) -> T + Sync,
-) -> Vec<T> {
+pub fn run_threads<T: Send>(ranks: usize, fault: Option<Fault>, body: impl Fn(&mut ThreadGroup) -> T + Sync) -> Vec<T> {
     let shared = Arc::new(Shared { published: Mutex::new(vec![Vec::new(); ranks]), barrier: Barrier::new(ranks) });
     let info = |rank| RankInfo {
         rank,
@@ -156,7 +152,8 @@ impl Group for ThreadGroup {
     fn run_in_place(&mut self, call: &Call, buffer: &mut [u8]) -> Result<()> {
         let shape = Shape { call: call.clone(), ranks: self.size(), bytes: 0, count: 0 };
         let place = shape.in_place(self.rank);
-        let bytes = |at: u64, count: u64| (at as usize * call.dtype.size())..((at + count) as usize * call.dtype.size());
+        let bytes =
+            |at: u64, count: u64| (at as usize * call.dtype.size())..((at + count) as usize * call.dtype.size());
         let input = buffer[bytes(place.input_at, shape.input_count(self.rank))].to_vec();
         let output = &mut buffer[bytes(place.output_at, shape.output_count(self.rank))];
         self.run(call, &input, output)

@@ -56,6 +56,11 @@ impl Workload {
         !matches!(self.collective, Collective::AllToAll | Collective::SendRecv | Collective::Barrier)
     }
 
+    /// Whether it has buffers at all.
+    pub fn moves_data(self) -> bool {
+        self.collective != Collective::Barrier
+    }
+
     /// Bus bandwidth over algorithm bandwidth, as in nccl-tests' `doc/PERFORMANCE.md`.
     pub fn bus_factor(self, ranks: usize) -> f64 {
         let n = ranks as f64;

@@ -213,7 +213,8 @@ pub fn lost_canaries(memory: &[u8], inside: &Range<usize>) -> u64 {
 /// The bytes of an element, most significant first.
 fn hex(element: &[u8]) -> String {
     let digits = |bytes: &mut dyn Iterator<Item = &u8>| bytes.map(|b| format!("{b:02x}")).collect::<String>();
-    let bytes = if cfg!(target_endian = "big") { digits(&mut element.iter()) } else { digits(&mut element.iter().rev()) };
+    let bytes =
+        if cfg!(target_endian = "big") { digits(&mut element.iter()) } else { digits(&mut element.iter().rev()) };
     format!("0x{bytes}")
 }
 
