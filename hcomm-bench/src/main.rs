@@ -1,1 +1,5 @@
-fn main() {}
+//! `hcomm-bench`: see the library.
+
+fn main() -> std::process::ExitCode {
+    hcomm_bench::main()
+}

@@ -1,1 +1,5 @@
-fn main() {}
+//! `hcomm-benchmark`: the same program as `hcomm-bench`, under its second name.
+
+fn main() -> std::process::ExitCode {
+    hcomm_bench::main()
+}
