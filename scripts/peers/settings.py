@@ -83,7 +83,7 @@ class Setting:
 
 
 def on_host(address, command):
-    return [os.path.join(HERE, "..", "lab-agent"), address, *command]
+    return [os.path.join(ROOT, "scripts", "lab-agent"), address, *command]
 
 
 # -- Open MPI ----------------------------------------------------------------------------------------------------------
@@ -218,7 +218,9 @@ def participants(scene, peers_only):
     theirs = OPENMPI_SHM + MPICH_SHM if scene.kind == "shm" else OPENMPI_TCP + MPICH_TCP + GLOO_TCP
     missing = [peer for peer, program in (("openmpi", "mpi.openmpi"), ("mpich", "mpi.mpich"), ("gloo", "gloo"))
                if not os.path.exists(os.path.join(BUILT, program))]
-    return ours + [setting for setting in theirs if setting.peer not in missing], missing
+    # Gloo's older bcube gives wrong sums on other numbers of ranks.
+    wrong = {"old-bcube"} if scene.ranks & (scene.ranks - 1) else set()
+    return ours + [setting for setting in theirs if setting.peer not in missing and setting.name not in wrong], missing
 
 
 def build(run):
