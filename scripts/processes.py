@@ -36,10 +36,10 @@ def descendants(pid=None):
     return found
 
 
-def end_all(find):
-    """Ends the processes that `find` gives until it gives none: asks first, and kills what stays a second later."""
-    for number, patience in [(signal.SIGTERM, 1.0), (signal.SIGKILL, 5.0)]:
-        deadline = time.monotonic() + patience
+def end_all(find, patience=1.0):
+    """Ends the processes that `find` gives until it gives none: asks first, and kills what stays so many seconds later."""
+    for number, seconds in [(signal.SIGTERM, patience), (signal.SIGKILL, 5.0)]:
+        deadline = time.monotonic() + seconds
         told = set()
         while pids := find():
             for pid in pids - told:
