@@ -7,6 +7,10 @@ announced() {
     [ "$(grep -cE '^# +Rank +[0-9]+ Pid' out)" -ge $ranks ]
 }
 
+announced_or_gone() {
+    announced || gone $launcher
+}
+
 pid_of() { # RANK
     sed -nE "s/^# +Rank +$1 Pid +([0-9]+) on.*/\1/p" out
 }
@@ -15,7 +19,7 @@ pid_of() { # RANK
 start() { # OPTIONS...
     hearing "$bench" -g $ranks -n 1000000 -w 0 --timeout 3s "$@" >out 2>err &
     launcher=$!
-    until_true 20 announced || fail "no ranks within 20 s: $(cat out err)"
+    until_true 20 announced_or_gone && announced || fail "no ranks within 20 s: $(cat out err)"
 }
 
 # Sends the signal to a rank, and looks at what becomes of the others.

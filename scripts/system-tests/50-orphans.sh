@@ -6,10 +6,14 @@ announced() {
     [ "$(grep -cE '^# +Rank +[0-9]+ Pid' out)" -ge 3 ]
 }
 
+announced_or_gone() {
+    announced || gone $launcher
+}
+
 start() { # COMMAND...: in a session of its own, as on a terminal
     hearing setsid "$@" >out 2>err &
     launcher=$!
-    until_true 20 announced || fail "no ranks within 20 s: $(cat out err)"
+    until_true 20 announced_or_gone && announced || fail "no ranks within 20 s: $(cat out err)"
     mapfile -t pids < <(sed -nE 's/^# +Rank +[0-9]+ Pid +([0-9]+) on.*/\1/p' out)
 }
 
