@@ -40,6 +40,21 @@ pub struct Place {
 }
 
 impl Place {
+    /// A job of one rank: a process that nothing launched.
+    pub fn alone() -> Self {
+        Self {
+            rank: 0,
+            size: 1,
+            local_rank: Some(0),
+            local_size: Some(1),
+            store_url: String::new(),
+            job_id: format!("alone-{}", std::process::id()),
+            host_id: None,
+            serve_store: false,
+            source: "alone",
+        }
+    }
+
     /// Connects to the store of the job, after starting it where this rank serves it. The server must be kept until all
     /// ranks have left ([`StoreServer::wait_for_clients_to_leave`]).
     ///
