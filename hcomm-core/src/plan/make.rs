@@ -78,8 +78,10 @@ impl Maker<'_> {
             (_, Collective::Barrier) => 0,
             (Counts::Matrix(counts), _) => counts.iter().max().copied().unwrap_or(0).saturating_mul(n),
             (Counts::Even(count), Collective::AllToAll) => count * n,
-            (Counts::Even(count), collective) if collective == Collective::SendRecv => *count,
-            (Counts::Even(count), Collective::AllReduce | Collective::Broadcast | Collective::Reduce) => *count,
+            (
+                Counts::Even(count),
+                Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::SendRecv,
+            ) => *count,
             _ => request.displacement(request.ranks),
         };
         let copied_first =
