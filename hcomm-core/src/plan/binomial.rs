@@ -24,10 +24,12 @@ pub(super) fn place(g: &Group, root: usize) -> Place {
 fn children(g: &Group, number: usize) -> impl Iterator<Item = (usize, usize)> {
     let n = g.len();
     let bits = if number == 0 { n.next_power_of_two().ilog2() } else { number.trailing_zeros() };
+    let child = move |bit: u32| (number + (1usize << bit), 1usize << bit);
     (0..bits)
         .rev()
-        .map(move |bit| (number + (1 << bit), 1 << bit))
-        .filter_map(move |(child, size)| (child < n).then(|| (child, size.min(n - child))))
+        .map(child)
+        .filter(move |&(child, _)| child < n)
+        .map(move |(child, size)| (child, size.min(n - child)))
 }
 
 /// A tree of blocks: who holds what where.
@@ -77,10 +79,10 @@ impl<'a> Blocks<'a> {
         self.held.slice(0, self.whole[self.g.index].count)
     }
 
-    fn children(&self) -> impl DoubleEndedIterator<Item = (usize, ops::Range<usize>)> {
-        let all: Vec<_> = children(self.g, self.number).collect();
+    /// Ranks of the children, with the numbers at and below each.
+    fn children(&self) -> Vec<(usize, ops::Range<usize>)> {
         let rank = |number: usize| self.g.rank((number + self.root) % self.g.len());
-        all.into_iter().map(|(child, size)| (rank(child), child..child + size)).collect::<Vec<_>>().into_iter()
+        children(self.g, self.number).map(|(child, size)| (rank(child), child..child + size)).collect()
     }
 
     /// Numbers of this member and all below it.
@@ -109,7 +111,7 @@ pub(super) fn scatter(b: &mut Builder, g: &Group, root: usize, inputs: &[Range],
 pub(super) fn gather(b: &mut Builder, g: &Group, root: usize, input: Range, outputs: &[Range]) {
     let blocks = Blocks::new(b, g, root, outputs, input);
     b.copy(input, if blocks.number == 0 { outputs[root] } else { blocks.own() });
-    for (child, below) in blocks.children().rev() {
+    for (child, below) in blocks.children().into_iter().rev() {
         for run in blocks.here(below) {
             b.recv_all(child, run);
         }

@@ -87,7 +87,7 @@ impl Builder {
         }
     }
 
-    /// Reduces ranges of any ranks; a single source is copied.
+    /// Folds ranges of any ranks, two or more.
     pub fn reduce(&mut self, srcs: Vec<Operand>, dsts: Vec<Operand>) {
         if dsts.first().is_some_and(|dst| dst.range.count > 0) {
             self.push(Step::Reduce { srcs, dsts });

@@ -15,9 +15,7 @@ use crate::error::{Error, Result};
 /// As [`Request::supports`], and [`Error::Argument`] for a rank that does not exist.
 pub fn build(request: &Request, rank: usize) -> Result<RankPlan> {
     request.supports()?;
-    let hosts = Hosts::new(request.hosts.as_deref(), request.ranks, rank);
-    let group = Group::new((0..request.ranks).collect(), rank);
-    let (Some(hosts), Some(group)) = (hosts, group) else {
+    let Some(group) = Group::new((0..request.ranks).collect(), rank) else {
         let reason = format!("rank {rank} of {} ranks", request.ranks);
         return Err(Error::Argument { call: request.collective.name(), reason });
     };
@@ -26,13 +24,12 @@ pub fn build(request: &Request, rank: usize) -> Result<RankPlan> {
     {
         return Ok(plan);
     }
-    Ok(Maker { request, rank, hosts, group }.plan())
+    Ok(Maker { request, rank, group }.plan())
 }
 
 struct Maker<'a> {
     request: &'a Request,
     rank: usize,
-    hosts: Hosts,
     group: Group,
 }
 
@@ -81,8 +78,10 @@ impl Maker<'_> {
             (_, Collective::Barrier) => 0,
             (Counts::Matrix(counts), _) => counts.iter().max().copied().unwrap_or(0).saturating_mul(n),
             (Counts::Even(count), Collective::AllToAll) => count * n,
-            (Counts::Even(count), collective) if collective == Collective::SendRecv => *count,
-            (Counts::Even(count), Collective::AllReduce | Collective::Broadcast | Collective::Reduce) => *count,
+            (
+                Counts::Even(count),
+                Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::SendRecv,
+            ) => *count,
             _ => request.displacement(request.ranks),
         };
         let copied_first =
@@ -145,12 +144,13 @@ impl Maker<'_> {
     }
 
     fn track(&self, b: &mut Builder, track: usize, layout: &Layout) {
-        let Layout { input, output, inputs, outputs } = layout;
-        let (input, output) = (*input, *output);
-        let (g, hosts, root) = (&self.group, &self.hosts, self.request.root);
+        let Layout { inputs, outputs, .. } = layout;
+        let (input, output) = (layout.input, layout.output);
+        let (g, root) = (&self.group, self.request.root);
         // With one rank every algorithm is a copy, and direct knows all collectives.
         let algorithm = if g.len() == 1 { Algorithm::Direct } else { self.request.algorithm };
         let place = match algorithm {
+            Algorithm::Hierarchical => return self.hierarchical(b, layout),
             Algorithm::Tree => Some(tree::place(g, root, track % 2 == 1)),
             Algorithm::Chain => Some(chain::place(g, root)),
             Algorithm::Binomial => Some(binomial::place(g, root)),
@@ -166,7 +166,6 @@ impl Maker<'_> {
                 recursive_doubling::all_reduce(b, g, input, output);
             }
             (Collective::AllReduce, Algorithm::HalvingDoubling, _) => halving_doubling::all_reduce(b, g, input, output),
-            (Collective::AllReduce, Algorithm::Hierarchical, _) => hierarchical::all_reduce(b, hosts, input, output),
             (Collective::AllReduce, ..) => direct::all_reduce(b, g, input, output),
 
             (Collective::ReduceScatter, Algorithm::Ring, _) => ring::reduce_scatter(b, g, inputs, output),
@@ -174,9 +173,6 @@ impl Maker<'_> {
                 halving_doubling::reduce_scatter(b, g, inputs, output);
             }
             (Collective::ReduceScatter, Algorithm::Pairwise, _) => pairwise::reduce_scatter(b, g, inputs, output),
-            (Collective::ReduceScatter, Algorithm::Hierarchical, _) => {
-                hierarchical::reduce_scatter(b, hosts, inputs, output);
-            }
             (Collective::ReduceScatter, ..) => direct::reduce_scatter(b, g, inputs, output),
 
             (Collective::AllGather, Algorithm::Ring, _) => ring::all_gather(b, g, input, outputs),
@@ -184,14 +180,9 @@ impl Maker<'_> {
                 recursive_doubling::all_gather(b, g, input, outputs);
             }
             (Collective::AllGather, Algorithm::Bruck, _) => bruck::all_gather(b, g, input, outputs),
-            (Collective::AllGather, Algorithm::Hierarchical, _) => hierarchical::all_gather(b, hosts, input, outputs),
             (Collective::AllGather, ..) => direct::all_gather(b, g, input, outputs),
 
-            (Collective::Broadcast, Algorithm::Hierarchical, _) => {
-                hierarchical::broadcast(b, hosts, root, input, output);
-            }
             (Collective::Broadcast, ..) => direct::broadcast(b, g, root, input, output),
-            (Collective::Reduce, Algorithm::Hierarchical, _) => hierarchical::reduce(b, hosts, root, input, output),
             (Collective::Reduce, ..) => direct::reduce(b, g, root, input, output),
 
             (Collective::Scatter, Algorithm::Binomial, _) => binomial::scatter(b, g, root, inputs, output),
@@ -205,9 +196,23 @@ impl Maker<'_> {
 
             (Collective::SendRecv, ..) => pairwise::send_to_next(b, g, input, output),
 
-            (Collective::Barrier, Algorithm::Hierarchical, _) => hierarchical::barrier(b, hosts),
             (Collective::Barrier, Algorithm::RecursiveDoubling | Algorithm::Bruck, _) => b.notes_dissemination(g),
             (Collective::Barrier, ..) => b.notes_all_pairs(g),
+        }
+    }
+
+    fn hierarchical(&self, b: &mut Builder, layout: &Layout) {
+        let (input, output, root) = (layout.input, layout.output, self.request.root);
+        let Some(hosts) = Hosts::new(self.request.hosts.as_deref(), self.request.ranks, self.rank) else { return };
+        match self.request.collective {
+            Collective::AllReduce => hierarchical::all_reduce(b, &hosts, input, output),
+            Collective::ReduceScatter => hierarchical::reduce_scatter(b, &hosts, &layout.inputs, output),
+            Collective::AllGather => hierarchical::all_gather(b, &hosts, input, &layout.outputs),
+            Collective::Broadcast => hierarchical::broadcast(b, &hosts, root, input, output),
+            Collective::Reduce => hierarchical::reduce(b, &hosts, root, input, output),
+            Collective::Barrier => hierarchical::barrier(b, &hosts),
+            // `supports` has refused these.
+            Collective::Scatter | Collective::Gather | Collective::AllToAll | Collective::SendRecv => {}
         }
     }
 }

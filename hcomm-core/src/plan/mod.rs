@@ -17,7 +17,7 @@
 //!   such ranks would hold each other back for ever. In place, an exchange therefore receives into scratch first.
 //! - *Input is never written.* In place the output is written, and algorithms read what they need of it before.
 //!
-//! An algorithm is a function over a [`group::Group`] (a list of ranks and one's own index) and ranges; it knows
+//! An algorithm is a function over a group (a list of ranks and one's own index) and ranges; it knows
 //! neither requests nor hosts, so that `hierarchical` composes the others over parts of ranks and data.
 
 mod binomial;

@@ -32,7 +32,7 @@ impl Fold {
     pub fn role(&self, index: usize) -> Role {
         match index {
             _ if index >= 2 * self.extra => Role::Core { number: index - self.extra, serves: None },
-            _ if index % 2 == 0 => Role::Outside(index + 1),
+            _ if index.is_multiple_of(2) => Role::Outside(index + 1),
             _ => Role::Core { number: index / 2, serves: Some(index - 1) },
         }
     }
@@ -69,7 +69,7 @@ pub(super) fn all_reduce(b: &mut Builder, g: &Group, input: Range, output: Range
         let spare = scratch.slice(0, dst.count);
         let mut current = src;
         if let Some(outside) = serves {
-            current = if rounds % 2 == 0 { dst } else { spare };
+            current = if rounds.is_multiple_of(2) { dst } else { spare };
             b.recv_reduce(outside, src, current);
         }
         for round in 0..rounds {

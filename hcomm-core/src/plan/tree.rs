@@ -85,7 +85,6 @@ mod tests {
                     }
                     assert_eq!(places.iter().map(|place| place.children.len()).sum::<usize>(), n - 1);
                 }
-                // One may be: with n even, 1..n has an odd member left over.
                 assert!(inside.iter().all(|&trees| trees <= 1), "n {n} root {root}: {inside:?}");
             }
         }

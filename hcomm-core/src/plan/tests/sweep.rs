@@ -2,43 +2,52 @@
 
 use super::*;
 
-/// Counts for block collectives: even, uneven, with zeros, nearly all of them zero.
-fn block_counts(n: usize, count: u64) -> Vec<Counts> {
-    let per_rank = |f: &dyn Fn(u64) -> u64| Counts::PerRank((0..n as u64).map(f).collect());
-    vec![
-        Counts::Even(count / n as u64),
-        per_rank(&|rank| (rank * 7 + count) % 23),
-        per_rank(&|rank| if rank % 3 == 1 { 0 } else { count % 29 + rank }),
-        per_rank(&|rank| if rank == n as u64 / 2 { count } else { 0 }),
-    ]
-}
-
-fn pair_counts(n: usize, count: u64) -> Vec<Counts> {
-    let pairs = (0..n * n).map(|pair| [0, 1, count % 17, 3][(pair * 31 + n) % 4]);
-    vec![Counts::Even(count / n as u64), Counts::Matrix(pairs.collect())]
-}
-
+/// Counts of a collective at a size: of blocks also uneven ones, with zeros, and nearly all of them zero.
 fn counts(collective: Collective, n: usize, count: u64) -> Vec<Counts> {
+    let m = n as u64;
+    let even = Counts::Even(if count > m { count / m } else { count });
+    let per_rank = |f: &dyn Fn(u64) -> u64| Counts::PerRank((0..m).map(f).collect());
     match collective {
-        Collective::ReduceScatter | Collective::AllGather | Collective::Scatter | Collective::Gather => {
-            block_counts(n, count)
+        Collective::ReduceScatter | Collective::AllGather | Collective::Scatter | Collective::Gather => vec![
+            even,
+            per_rank(&|rank| (rank * 7 + count) % 23),
+            per_rank(&|rank| if rank % 3 == 1 { 0 } else { count % 29 + rank }),
+            per_rank(&|rank| if rank == m / 2 { count } else { 0 }),
+        ],
+        Collective::AllToAll => {
+            let pairs = (0..n * n).map(|pair| [0, 1, count % 17, 3][(pair * 31 + n) % 4]);
+            vec![even, Counts::Matrix(pairs.collect())]
         }
-        Collective::AllToAll => pair_counts(n, count),
         _ => vec![Counts::Even(count)],
+    }
+}
+
+/// The longest message that most algorithms would send if chunks were no matter.
+fn longest(collective: Collective, counts: &Counts, n: u64) -> u64 {
+    match counts {
+        Counts::Even(count) if collective == Collective::AllReduce => count.div_ceil(n),
+        Counts::Even(count) => *count,
+        Counts::PerRank(counts) | Counts::Matrix(counts) => counts.iter().copied().max().unwrap_or(0),
     }
 }
 
 /// A few shapes together with all the ways to run them would be millions: small rank counts get many of the combinations,
 /// and for the others each shape is run one way, another one each time.
 fn sweep(algorithm: Algorithm, remote: bool) {
-    let chunks = [1 << 20, 16, 5, 100];
     let mut turn = 0;
     for n in 1..=64usize {
         let m = n as u64;
         for collective in collectives(algorithm) {
             for count in [0, 1, 7, m - 1, m, 1003] {
-                for counts in counts(collective, n, count) {
-                    let ways = if n <= 6 { 8 } else { 1 };
+                for (pattern, counts) in counts(collective, n, count).into_iter().enumerate() {
+                    let ways = match n {
+                        0..=6 => 8,
+                        7..=16 => 1,
+                        _ => usize::from(pattern == 0 || pattern as u64 == (m + count) % 4),
+                    };
+                    // With many ranks few rounds: more of them show nothing new.
+                    let half = longest(collective, &counts, m) / 2 + 1;
+                    let chunks = if n <= 16 { [1 << 20, 16, 5, 100] } else { [1 << 20, half, 1 << 20, half + 100] };
                     for _ in 0..ways {
                         turn += 1;
                         let mixes = host_mixes(n);

@@ -32,9 +32,46 @@ enum Tried {
     Waits,
 }
 
+/// Where the buffers of a rank lie.
+struct Placement {
+    /// Elements of input, output and scratch.
+    sizes: [u64; 3],
+    /// In place: where input and output begin in the one memory they share.
+    shared: Option<(u64, u64)>,
+}
+
+impl Placement {
+    fn new(request: &Request, rank: usize, plan: &RankPlan) -> Placement {
+        let shared = request.in_place_at(rank).then(|| match request.collective {
+            Collective::AllGather | Collective::Gather => (request.displacement(rank), 0),
+            Collective::ReduceScatter | Collective::Scatter => (0, request.displacement(rank)),
+            _ => (0, 0),
+        });
+        Placement { sizes: [request.input_count(rank), request.output_count(rank), plan.scratch], shared }
+    }
+
+    /// Where a range really lies: what input and output share goes as output here.
+    fn locate(&self, range: Range) -> (Buffer, u64) {
+        match (range.buffer, self.shared) {
+            (Buffer::Input, Some((input, _))) => (Buffer::Output, range.offset + input),
+            (Buffer::Output, Some((_, output))) => (Buffer::Output, range.offset + output),
+            _ => (range.buffer, range.offset),
+        }
+    }
+
+    fn memory(&self) -> [Memory; 3] {
+        let [input, output, scratch] = self.sizes;
+        match self.shared {
+            Some(_) => [Memory::default(), Memory::new(input.max(output)), Memory::new(scratch)],
+            None => [Memory::new(input), Memory::new(output), Memory::new(scratch)],
+        }
+    }
+}
+
 pub(super) struct Machine<'a> {
     request: &'a Request,
     plans: &'a [RankPlan],
+    placements: Vec<Placement>,
     /// By rank: input, output, scratch. In place all is in one of the first two.
     memory: Vec<[Memory; 3]>,
     tracks: Vec<Vec<Track>>,
@@ -64,6 +101,7 @@ impl<'a> Machine<'a> {
         let mut machine = Machine {
             request,
             plans,
+            placements: plans.iter().enumerate().map(|(rank, plan)| Placement::new(request, rank, plan)).collect(),
             memory: Vec::new(),
             tracks: plans.iter().map(|plan| vec![Track::default(); plan.tracks.len()]).collect(),
             queues: std::iter::repeat_with(|| None).take(most_tracks * n * n).collect(),
@@ -73,8 +111,11 @@ impl<'a> Machine<'a> {
             sent: vec![0; n * n],
             messages: 0,
         };
-        for (rank, plan) in plans.iter().enumerate() {
-            machine.memory.push(machine.initial(rank, plan));
+        for (rank, placement) in machine.placements.iter().enumerate() {
+            let mut memory = placement.memory();
+            let (buffer, offset) = placement.locate(Range::new(Buffer::Input, 0, 0));
+            memory[buffer as usize].write(offset, &super::input(request, rank));
+            machine.memory.push(memory);
         }
         for (rank, plan) in plans.iter().enumerate() {
             for step in plan.tracks.iter().flatten() {
@@ -85,37 +126,8 @@ impl<'a> Machine<'a> {
         Ok(machine)
     }
 
-    fn initial(&self, rank: usize, plan: &RankPlan) -> [Memory; 3] {
-        let (input, output) = (self.request.input_count(rank), self.request.output_count(rank));
-        let (buffer, offset) = self.locate(rank, Range::new(Buffer::Input, 0, input));
-        let mut memory = match self.request.in_place_at(rank) {
-            true => [Memory::default(), Memory::new(input.max(output)), Memory::new(plan.scratch)],
-            false => [Memory::new(input), Memory::new(output), Memory::new(plan.scratch)],
-        };
-        memory[buffer as usize].write(offset, &super::input(self.request, rank));
-        memory
-    }
-
-    /// Where a range of `rank` really lies: in place, input and output are one memory, which goes as output here.
     fn locate(&self, rank: usize, range: Range) -> (Buffer, u64) {
-        if range.buffer == Buffer::Scratch || !self.request.in_place_at(rank) {
-            return (range.buffer, range.offset);
-        }
-        let block = self.request.displacement(rank);
-        let offset = match (self.request.collective, range.buffer) {
-            (Collective::AllGather | Collective::Gather, Buffer::Input) => block,
-            (Collective::ReduceScatter | Collective::Scatter, Buffer::Output) => block,
-            _ => 0,
-        };
-        (Buffer::Output, range.offset + offset)
-    }
-
-    fn size(&self, rank: usize, buffer: Buffer) -> u64 {
-        match buffer {
-            Buffer::Input => self.request.input_count(rank),
-            Buffer::Output => self.request.output_count(rank),
-            Buffer::Scratch => self.plans[rank].scratch,
-        }
+        self.placements[rank].locate(range)
     }
 
     /// What can be said of a step without running it.
@@ -132,7 +144,7 @@ impl<'a> Machine<'a> {
             }
             let range = operand.range;
             match range.offset.checked_add(range.count) {
-                Some(end) if end <= self.size(owner, range.buffer) => {}
+                Some(end) if end <= self.placements[owner].sizes[range.buffer as usize] => {}
                 _ => return wrong("out of bounds"),
             }
         }

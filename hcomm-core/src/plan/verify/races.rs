@@ -31,10 +31,10 @@ pub(super) fn operands(step: &Step) -> (Vec<Operand>, Vec<Operand>) {
 
 /// The first pair of overlapping accesses, at least one of them a write, of which `ordered` says that nothing puts one
 /// before the other.
-pub(super) fn conflict<'a>(
-    accesses: &'a mut [Access],
+pub(super) fn conflict(
+    accesses: &mut [Access],
     ordered: impl Fn(&Access, &Access) -> bool,
-) -> Option<(&'a Access, &'a Access)> {
+) -> Option<(&Access, &Access)> {
     accesses.sort_by_key(|access| access.start);
     for (index, access) in accesses.iter().enumerate() {
         for other in accesses[index + 1..].iter().take_while(|other| other.start < access.end) {
