@@ -98,7 +98,7 @@ impl TcpLink {
         if !self.ready()? {
             return Ok(false);
         }
-        let count = if recv.len <= self.single { 1 } else { self.wires.len() };
+        let count = self.carriers(recv.len);
         let mut moved = false;
         let mut ahead = 0;
         for index in 0..count {
@@ -123,15 +123,17 @@ impl TcpLink {
         Ok(moved)
     }
 
-    /// Adds what this link sleeps on, for `poll(2)`; `receiving` says whether a message is awaited. Returns after how long
-    /// the link must be looked at again even so.
-    pub fn sleep(&self, receiving: bool, fds: &mut Vec<libc::pollfd>) -> Option<Duration> {
+    /// Adds what this link sleeps on, for `poll(2)`; `awaited` is the length of the message that is to come next, if one is
+    /// awaited. Returns after how long the link must be looked at again even so. To be called right after `poll_recv`
+    /// found nothing: what has been read already wakes nobody.
+    pub fn sleep(&self, awaited: Option<usize>, fds: &mut Vec<libc::pollfd>) -> Option<Duration> {
         if let Some(connector) = &self.connector {
             return connector.sleep(fds);
         }
-        for wire in &self.wires {
+        let readers = awaited.map_or(0, |len| self.carriers(len));
+        for (index, wire) in self.wires.iter().enumerate() {
             let mut events = 0;
-            if receiving && !wire.receive.ahead(self.place.sequence) {
+            if index < readers && !wire.receive.ahead(self.place.sequence) {
                 events |= libc::POLLIN;
             }
             if wire.send.pending() {
@@ -148,6 +150,11 @@ impl TcpLink {
     pub fn paths(&self) -> Vec<String> {
         let path = |wire: &Wire| format!("{} -> {}", socket::address_text(&wire.socket, true), wire.remote);
         self.wires.iter().map(path).collect()
+    }
+
+    /// How many sockets, from the first, carry a message of `len` bytes.
+    fn carriers(&self, len: usize) -> usize {
+        if len <= self.single { 1 } else { self.wires.len() }
     }
 
     /// Whether the sockets are there; goes on making them if not.

@@ -157,7 +157,6 @@ impl WireReceive {
             if self.taken == 0 {
                 check(&frame, recv, place).map_err(ReceiveError::Link)?;
             }
-            moved = true;
             let left = frame.length as usize - self.taken;
             let staged = left.min(self.to - self.from);
             if staged > 0 {
@@ -167,9 +166,10 @@ impl WireReceive {
                 // the caller's promise.
                 unsafe { self.put(start, staged, recv, place, &frame) };
             }
+            moved |= staged > 0 || left == 0;
             if staged < left {
                 // SAFETY: the caller's promise.
-                return unsafe { self.read(fd, left - staged, recv, place, &frame) }.map(|read| read || staged > 0);
+                return Ok(unsafe { self.read(fd, left - staged, recv, place, &frame)? } || moved);
             }
             if frame.length == 0 {
                 place.empty = true;
@@ -343,4 +343,34 @@ fn check(frame: &Header, recv: &Recv<'_>, place: &Placement) -> Result<(), LinkE
         return Err(LinkError::Protocol(format!("frame of bytes {start}..{end} cuts or repeats an element")));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Frames in any order against a plain set of bytes.
+        #[test]
+        fn placement_knows_what_is_there(
+            (len, order) in (1..40_usize).prop_flat_map(|n| (Just(n), Just((0..n).collect::<Vec<_>>()).prop_shuffle())),
+            width in 1..5_usize,
+        ) {
+            let mut place = Placement::default();
+            let mut there = vec![false; len * width];
+            for index in order {
+                let (start, end) = (index * width, (index + 1) * width);
+                prop_assert!(!place.overlaps(start, end));
+                place.add(start, end);
+                there[start..end].fill(true);
+                prop_assert!(place.overlaps(start, end));
+                prop_assert_eq!(place.prefix(), there.iter().take_while(|&&there| there).count());
+                prop_assert_eq!(place.complete(there.len()), there.iter().all(|&there| there));
+            }
+            place.advance();
+            prop_assert_eq!((place.sequence, place.prefix(), place.complete(0)), (1, 0, false));
+        }
+    }
 }
