@@ -418,3 +418,6 @@ pub const LOOPBACK: [Subnet; 2] = [
     Subnet { address: IpAddr::V4(Ipv4Addr::LOCALHOST), prefix: 8 },
     Subnet { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128 },
 ];
+
+#[cfg(test)]
+mod tests;
