@@ -267,10 +267,10 @@ fn default_routes(root: &Path) -> Vec<String> {
     }
     for line in read("ipv6_route").lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        if let [to, "00", .., name] = fields[..] {
-            if to.bytes().all(|digit| digit == b'0') {
-                names.push(name.to_owned());
-            }
+        if let [to, "00", .., name] = fields[..]
+            && to.bytes().all(|digit| digit == b'0')
+        {
+            names.push(name.to_owned());
         }
     }
     names
