@@ -1,7 +1,7 @@
 //! A link over one or several TCP sockets: what the engine sees.
 
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
@@ -10,6 +10,9 @@ use super::receive::{Placement, ReceiveError, WireReceive};
 use super::send::{SendQueue, WireSend};
 use super::socket;
 use crate::transport::{LinkError, Recv};
+
+/// How long a link that is dropped tries to get rid of messages that it has copied and reported as sent.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// One socket with what is under way on it.
 struct Wire {
@@ -76,7 +79,8 @@ impl TcpLink {
 
     /// Moves queued bytes out; whether anything moved.
     pub fn progress(&mut self) -> Result<bool, LinkError> {
-        if !self.ready()? {
+        // Asked with nothing to send, a link that was never used stays so.
+        if (self.connector.is_some() && self.queue.is_empty()) || !self.ready()? {
             return Ok(false);
         }
         let mut moved = false;
@@ -187,6 +191,26 @@ impl TcpLink {
         };
         self.failed = Some(error.clone());
         error
+    }
+}
+
+impl Drop for TcpLink {
+    fn drop(&mut self) {
+        if self.failed.is_some() {
+            return;
+        }
+        let deadline = Instant::now() + PARTING;
+        for wire in &mut self.wires {
+            let fd = wire.socket.as_raw_fd();
+            while wire.send.staged() && matches!(wire.send.flush_stage(fd), Ok(false)) {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let mut watched = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+                // SAFETY: one descriptor, which lives through the call.
+                if left.is_zero() || unsafe { libc::poll(&mut watched, 1, left.as_millis() as libc::c_int) } < 0 {
+                    return;
+                }
+            }
+        }
     }
 }
 

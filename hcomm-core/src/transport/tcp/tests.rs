@@ -281,6 +281,29 @@ fn sending_to_a_lost_peer_is_an_error_without_a_signal() {
     assert!(matches!(error, LinkError::Closed(_)), "{error:?}");
 }
 
+/// Small messages count as sent when they are copied: dropping the link must not lose them.
+#[test]
+fn what_counts_as_sent_arrives_though_the_link_is_dropped() {
+    let (_endpoints, mut links) = pair_with(|options| {
+        options.queue = 4;
+        options.tuning = Tuning { send_buffer: Some(2048), receive_buffer: Some(1500), congestion: None };
+    });
+    exchange(&mut links, &[8], None);
+    let [mut left, mut right] = links;
+    let before = left.sends_done();
+    let source = pattern(4000, 1);
+    // Until the kernel takes no more. SAFETY: the source outlives both links.
+    while unsafe { left.post_send(source.as_ptr(), source.len(), 9) }.unwrap() {}
+    let sent = left.sends_done() - before;
+    assert!(sent > 0 && left.sends_done() < left.sends_posted());
+    std::thread::scope(|scope| {
+        scope.spawn(move || drop(left));
+        for _ in 0..sent {
+            assert!(receive(&mut right, source.len(), 9).unwrap() == source);
+        }
+    });
+}
+
 #[test]
 fn another_call_shows_by_stamp_and_length() {
     for (stamp, len, expected) in [(6, 8, LinkError::Stamp { got: 5 }), (5, 9, LinkError::Length { got: 8 })] {
