@@ -276,20 +276,13 @@ impl WireReceive {
         }
     }
 
-    /// Puts `len` payload bytes that lie at `src` to their place, or reduces them there.
+    /// Puts `len` payload bytes that lie at `src` to their place, or reduces them there. No bytes are carried when this is
+    /// called: the stage is used up before the socket is read, and `read` puts the carry before what it reads.
     ///
     /// # Safety
     /// `src` is valid for `len` bytes and lies outside of what `recv` names; the rest as for `pull`.
-    unsafe fn put(
-        &mut self,
-        mut src: *const u8,
-        mut len: usize,
-        recv: &Recv<'_>,
-        place: &mut Placement,
-        frame: &Header,
-    ) {
-        let start = frame.offset as usize + self.taken - self.carried;
-        let mut at = start;
+    unsafe fn put(&mut self, src: *const u8, len: usize, recv: &Recv<'_>, place: &mut Placement, frame: &Header) {
+        let at = frame.offset as usize + self.taken;
         self.taken += len;
         let Some(reducer) = recv.reducer else {
             // SAFETY: `check` made sure that the frame lies within `recv.len`.
@@ -298,29 +291,14 @@ impl WireReceive {
             return;
         };
         let size = reducer.element_size();
-        if self.carried > 0 {
-            let missing = (size - self.carried).min(len);
-            // SAFETY: the carry has room for one element, of which `missing` bytes or more are missing.
-            unsafe { std::ptr::copy_nonoverlapping(src, self.carry[self.carried..].as_mut_ptr(), missing) };
-            self.carried += missing;
-            (src, len) = (src.wrapping_add(missing), len - missing);
-            if self.carried < size {
-                return;
-            }
-            // SAFETY: one element at `at`, which the frame holds.
-            unsafe { reducer.combine(recv.dst.add(at), recv.operand.add(at), self.carry.as_ptr(), 1) };
-            self.carried = 0;
-            at += size;
-        }
         let whole = len / size;
         // SAFETY: `whole` elements at `at`, which the frame holds; `src` is elsewhere.
         unsafe { reducer.combine(recv.dst.add(at), recv.operand.add(at), src, whole) };
-        at += whole * size;
         self.carried = len - whole * size;
         // SAFETY: less than one element remains.
         unsafe { std::ptr::copy_nonoverlapping(src.add(whole * size), self.carry.as_mut_ptr(), self.carried) };
-        if at > start {
-            place.add(start, at);
+        if whole > 0 {
+            place.add(at, at + whole * size);
         }
     }
 }
