@@ -92,9 +92,7 @@ impl<I: Isa, E: Lane, O: Operation, const N: usize> Kernel<I, E, O, N> {
     #[inline(always)]
     unsafe fn write(dst: *mut E, block: [E; N], streaming: bool) {
         // SAFETY: the callers have room for `N` elements at `dst`, aligned where `streaming`.
-        unsafe {
-            if streaming { stream_block(dst, block) } else { dst.cast::<[E; N]>().write_unaligned(block) }
-        }
+        unsafe { if streaming { stream_block(dst, block) } else { dst.cast::<[E; N]>().write_unaligned(block) } }
     }
 
     #[inline(always)]

@@ -267,10 +267,10 @@ fn default_routes(root: &Path) -> Vec<String> {
     }
     for line in read("ipv6_route").lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        if let [to, "00", .., name] = fields[..] {
-            if to.bytes().all(|digit| digit == b'0') {
-                names.push(name.to_owned());
-            }
+        if let [to, "00", .., name] = fields[..]
+            && to.bytes().all(|digit| digit == b'0')
+        {
+            names.push(name.to_owned());
         }
     }
     names
@@ -418,3 +418,6 @@ pub const LOOPBACK: [Subnet; 2] = [
     Subnet { address: IpAddr::V4(Ipv4Addr::LOCALHOST), prefix: 8 },
     Subnet { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128 },
 ];
+
+#[cfg(test)]
+mod tests;

@@ -259,7 +259,7 @@ impl Attempt {
             reasons[self.route] = Some(format!("{}: {failure}", route.remote));
             self.route = (self.route + 1) % routes.len();
             self.failed += 1;
-            let pause = if self.failed % routes.len() == 0 { options.retry } else { Duration::ZERO };
+            let pause = if self.failed.is_multiple_of(routes.len()) { options.retry } else { Duration::ZERO };
             self.state = State::Pause(now + pause);
         }
     }

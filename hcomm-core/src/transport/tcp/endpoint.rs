@@ -376,10 +376,10 @@ impl Greeter {
             }
             // Not all systems hand this down from the listener.
             let _ = SockRef::from(&socket).set_tcp_nodelay(true);
-            if self.greeting.len() >= GREETING_LIMIT {
-                if let Some(oldest) = self.greeting.pop_front() {
-                    self.refuse(&oldest.remote, Refusal::Stranger);
-                }
+            if self.greeting.len() >= GREETING_LIMIT
+                && let Some(oldest) = self.greeting.pop_front()
+            {
+                self.refuse(&oldest.remote, Refusal::Stranger);
             }
             let remote = remote.as_socket().map_or_else(|| "unknown".into(), |address| address.to_string());
             let deadline = Instant::now() + self.shared.options.greeting;

@@ -1,7 +1,7 @@
 //! A link over one or several TCP sockets: what the engine sees.
 
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
@@ -10,6 +10,9 @@ use super::receive::{Placement, ReceiveError, WireReceive};
 use super::send::{SendQueue, WireSend};
 use super::socket;
 use crate::transport::{LinkError, Recv};
+
+/// How long a link that is dropped tries to get rid of messages that it has copied and reported as sent.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// One socket with what is under way on it.
 struct Wire {
@@ -76,7 +79,8 @@ impl TcpLink {
 
     /// Moves queued bytes out; whether anything moved.
     pub fn progress(&mut self) -> Result<bool, LinkError> {
-        if !self.ready()? {
+        // Asked with nothing to send, a link that was never used stays so.
+        if (self.connector.is_some() && self.queue.is_empty()) || !self.ready()? {
             return Ok(false);
         }
         let mut moved = false;
@@ -98,7 +102,7 @@ impl TcpLink {
         if !self.ready()? {
             return Ok(false);
         }
-        let count = if recv.len <= self.single { 1 } else { self.wires.len() };
+        let count = self.carriers(recv.len);
         let mut moved = false;
         let mut ahead = 0;
         for index in 0..count {
@@ -123,15 +127,17 @@ impl TcpLink {
         Ok(moved)
     }
 
-    /// Adds what this link sleeps on, for `poll(2)`; `receiving` says whether a message is awaited. Returns after how long
-    /// the link must be looked at again even so.
-    pub fn sleep(&self, receiving: bool, fds: &mut Vec<libc::pollfd>) -> Option<Duration> {
+    /// Adds what this link sleeps on, for `poll(2)`; `awaited` is the length of the message that is to come next, if one is
+    /// awaited. Returns after how long the link must be looked at again even so. To be called right after `poll_recv`
+    /// found nothing: what has been read already wakes nobody.
+    pub fn sleep(&self, awaited: Option<usize>, fds: &mut Vec<libc::pollfd>) -> Option<Duration> {
         if let Some(connector) = &self.connector {
             return connector.sleep(fds);
         }
-        for wire in &self.wires {
+        let readers = awaited.map_or(0, |len| self.carriers(len));
+        for (index, wire) in self.wires.iter().enumerate() {
             let mut events = 0;
-            if receiving && !wire.receive.ahead(self.place.sequence) {
+            if index < readers && !wire.receive.ahead(self.place.sequence) {
                 events |= libc::POLLIN;
             }
             if wire.send.pending() {
@@ -148,6 +154,11 @@ impl TcpLink {
     pub fn paths(&self) -> Vec<String> {
         let path = |wire: &Wire| format!("{} -> {}", socket::address_text(&wire.socket, true), wire.remote);
         self.wires.iter().map(path).collect()
+    }
+
+    /// How many sockets, from the first, carry a message of `len` bytes.
+    fn carriers(&self, len: usize) -> usize {
+        if len <= self.single { 1 } else { self.wires.len() }
     }
 
     /// Whether the sockets are there; goes on making them if not.
@@ -180,6 +191,26 @@ impl TcpLink {
         };
         self.failed = Some(error.clone());
         error
+    }
+}
+
+impl Drop for TcpLink {
+    fn drop(&mut self) {
+        if self.failed.is_some() {
+            return;
+        }
+        let deadline = Instant::now() + PARTING;
+        for wire in &mut self.wires {
+            let fd = wire.socket.as_raw_fd();
+            while wire.send.staged() && matches!(wire.send.flush_stage(fd), Ok(false)) {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let mut watched = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+                // SAFETY: one descriptor, which lives through the call.
+                if left.is_zero() || unsafe { libc::poll(&mut watched, 1, left.as_millis() as libc::c_int) } < 0 {
+                    return;
+                }
+            }
+        }
     }
 }
 

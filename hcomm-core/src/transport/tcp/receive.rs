@@ -157,7 +157,6 @@ impl WireReceive {
             if self.taken == 0 {
                 check(&frame, recv, place).map_err(ReceiveError::Link)?;
             }
-            moved = true;
             let left = frame.length as usize - self.taken;
             let staged = left.min(self.to - self.from);
             if staged > 0 {
@@ -167,9 +166,10 @@ impl WireReceive {
                 // the caller's promise.
                 unsafe { self.put(start, staged, recv, place, &frame) };
             }
+            moved |= staged > 0 || left == 0;
             if staged < left {
                 // SAFETY: the caller's promise.
-                return unsafe { self.read(fd, left - staged, recv, place, &frame) }.map(|read| read || staged > 0);
+                return Ok(unsafe { self.read(fd, left - staged, recv, place, &frame)? } || moved);
             }
             if frame.length == 0 {
                 place.empty = true;
@@ -276,20 +276,13 @@ impl WireReceive {
         }
     }
 
-    /// Puts `len` payload bytes that lie at `src` to their place, or reduces them there.
+    /// Puts `len` payload bytes that lie at `src` to their place, or reduces them there. No bytes are carried when this is
+    /// called: the stage is used up before the socket is read, and `read` puts the carry before what it reads.
     ///
     /// # Safety
     /// `src` is valid for `len` bytes and lies outside of what `recv` names; the rest as for `pull`.
-    unsafe fn put(
-        &mut self,
-        mut src: *const u8,
-        mut len: usize,
-        recv: &Recv<'_>,
-        place: &mut Placement,
-        frame: &Header,
-    ) {
-        let start = frame.offset as usize + self.taken - self.carried;
-        let mut at = start;
+    unsafe fn put(&mut self, src: *const u8, len: usize, recv: &Recv<'_>, place: &mut Placement, frame: &Header) {
+        let at = frame.offset as usize + self.taken;
         self.taken += len;
         let Some(reducer) = recv.reducer else {
             // SAFETY: `check` made sure that the frame lies within `recv.len`.
@@ -298,29 +291,14 @@ impl WireReceive {
             return;
         };
         let size = reducer.element_size();
-        if self.carried > 0 {
-            let missing = (size - self.carried).min(len);
-            // SAFETY: the carry has room for one element, of which `missing` bytes or more are missing.
-            unsafe { std::ptr::copy_nonoverlapping(src, self.carry[self.carried..].as_mut_ptr(), missing) };
-            self.carried += missing;
-            (src, len) = (src.wrapping_add(missing), len - missing);
-            if self.carried < size {
-                return;
-            }
-            // SAFETY: one element at `at`, which the frame holds.
-            unsafe { reducer.combine(recv.dst.add(at), recv.operand.add(at), self.carry.as_ptr(), 1) };
-            self.carried = 0;
-            at += size;
-        }
         let whole = len / size;
         // SAFETY: `whole` elements at `at`, which the frame holds; `src` is elsewhere.
         unsafe { reducer.combine(recv.dst.add(at), recv.operand.add(at), src, whole) };
-        at += whole * size;
         self.carried = len - whole * size;
         // SAFETY: less than one element remains.
         unsafe { std::ptr::copy_nonoverlapping(src.add(whole * size), self.carry.as_mut_ptr(), self.carried) };
-        if at > start {
-            place.add(start, at);
+        if whole > 0 {
+            place.add(at, at + whole * size);
         }
     }
 }
@@ -343,4 +321,34 @@ fn check(frame: &Header, recv: &Recv<'_>, place: &Placement) -> Result<(), LinkE
         return Err(LinkError::Protocol(format!("frame of bytes {start}..{end} cuts or repeats an element")));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Frames in any order against a plain set of bytes.
+        #[test]
+        fn placement_knows_what_is_there(
+            (len, order) in (1..40_usize).prop_flat_map(|n| (Just(n), Just((0..n).collect::<Vec<_>>()).prop_shuffle())),
+            width in 1..5_usize,
+        ) {
+            let mut place = Placement::default();
+            let mut there = vec![false; len * width];
+            for index in order {
+                let (start, end) = (index * width, (index + 1) * width);
+                prop_assert!(!place.overlaps(start, end));
+                place.add(start, end);
+                there[start..end].fill(true);
+                prop_assert!(place.overlaps(start, end));
+                prop_assert_eq!(place.prefix(), there.iter().take_while(|&&there| there).count());
+                prop_assert_eq!(place.complete(there.len()), there.iter().all(|&there| there));
+            }
+            place.advance();
+            prop_assert_eq!((place.sequence, place.prefix(), place.complete(0)), (1, 0, false));
+        }
+    }
 }

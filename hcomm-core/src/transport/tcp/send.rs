@@ -73,6 +73,10 @@ impl SendQueue {
         self.done
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
     /// Queues a message; `false` when the queue is full.
     ///
     /// # Safety
@@ -184,6 +188,20 @@ impl WireSend {
                 return Ok(true);
             }
         }
+    }
+
+    /// Sends staged bytes alone, whose messages count as done; whether none is left.
+    pub fn flush_stage(&mut self, fd: RawFd) -> io::Result<bool> {
+        let staged = &self.stage[self.from..self.to];
+        // SAFETY: `staged` is valid for reads of its length.
+        let sent = unsafe { socket::send(fd, staged.as_ptr(), staged.len())? };
+        self.from += sent.unwrap_or(0);
+        Ok(self.from == self.to)
+    }
+
+    /// Whether bytes lie in the stage.
+    pub fn staged(&self) -> bool {
+        self.from < self.to
     }
 
     /// Stages as many frames as there is room for, the last of which may leave its payload where it lies.
