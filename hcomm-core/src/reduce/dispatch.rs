@@ -2,10 +2,12 @@
 
 use half::{bf16, f16};
 
-use super::isa::Portable;
+use super::block::{Block, Lanes};
 use super::kernel::{Kernel, Kernels};
-use super::lane::{Greater, Lane, Lesser, Operation, Product, Sum};
+use super::lane::{Greater, Lesser, Operation, Product, Sum};
 use super::types::{DataType, ReduceOp};
+#[cfg(target_arch = "x86_64")]
+use super::x86;
 
 /// The kernels for this processor, with the name of their instruction set.
 pub fn best(dtype: DataType, op: ReduceOp) -> (Kernels, &'static str) {
@@ -35,74 +37,103 @@ pub fn portable(dtype: DataType, op: ReduceOp) -> Kernels {
     baseline::kernels(dtype, op)
 }
 
-/// A module of kernels for the instruction set `$isa` with vectors of `$vector` bytes, compiled with `$feature`.
+/// A module of kernels compiled with `$feature`, with the block of each type.
 macro_rules! kernels_for {
-    ($module:ident, $isa:ty, $vector:literal $(, #[$feature:meta])?) => {
+    ($module:ident $(#[$feature:meta])?; $($dtype:ident => $block:ty),* $(,)?) => {
         mod $module {
             use super::*;
 
             $(#[$feature])?
-            unsafe fn pair<E: Lane, O: Operation, const N: usize>(d: *mut u8, a: *const u8, b: *const u8, count: usize) {
-                // SAFETY: the caller's promise; this function is only reached where the processor has `$isa`.
-                unsafe { Kernel::<$isa, E, O, N>::pair(d, a, b, count) }
+            unsafe fn pair<B: Block, O: Operation>(d: *mut u8, a: *const u8, b: *const u8, count: usize) {
+                // SAFETY: the caller's promise; this function is only reached where the processor has the feature.
+                unsafe { Kernel::<B, O>::pair(d, a, b, count) }
             }
 
             $(#[$feature])?
-            unsafe fn many<E: Lane, O: Operation, const N: usize>(d: &[*mut u8], s: &[*const u8], count: usize) {
+            unsafe fn many<B: Block, O: Operation>(d: &[*mut u8], s: &[*const u8], count: usize) {
                 // SAFETY: as above.
-                unsafe { Kernel::<$isa, E, O, N>::many(d, s, count) }
+                unsafe { Kernel::<B, O>::many(pair::<B, O>, d, s, count) }
             }
 
             $(#[$feature])?
-            unsafe fn many_streaming<E: Lane, O: Operation, const N: usize>(d: &[*mut u8], s: &[*const u8], count: usize) {
+            unsafe fn many_streaming<B: Block, O: Operation>(d: &[*mut u8], s: &[*const u8], count: usize) {
                 // SAFETY: as above.
-                unsafe { Kernel::<$isa, E, O, N>::many_streaming(d, s, count) }
+                unsafe { Kernel::<B, O>::many_streaming(many::<B, O>, d, s, count) }
             }
 
             $(#[$feature])?
-            unsafe fn divide<E: Lane, const N: usize>(d: *mut u8, count: usize, ranks: u64) {
+            unsafe fn divide<B: Block>(d: *mut u8, count: usize, ranks: u64) {
                 // SAFETY: as above.
-                unsafe { Kernel::<$isa, E, Sum, N>::divide(d, count, ranks) }
+                unsafe { Kernel::<B, Sum>::divide(d, count, ranks) }
             }
 
-            fn of<E: Lane, O: Operation, const N: usize>() -> Kernels {
+            fn of<B: Block, O: Operation>() -> Kernels {
                 Kernels {
-                    pair: pair::<E, O, N>,
-                    many: many::<E, O, N>,
-                    many_streaming: many_streaming::<E, O, N>,
-                    divide: divide::<E, N>,
+                    pair: pair::<B, O>,
+                    many: many::<B, O>,
+                    many_streaming: many_streaming::<B, O>,
+                    divide: divide::<B>,
                 }
             }
 
-            fn of_type<E: Lane, const N: usize>(op: ReduceOp) -> Kernels {
+            fn of_type<B: Block>(op: ReduceOp) -> Kernels {
                 match op {
-                    ReduceOp::Sum | ReduceOp::Avg => of::<E, Sum, N>(),
-                    ReduceOp::Prod => of::<E, Product, N>(),
-                    ReduceOp::Min => of::<E, Lesser, N>(),
-                    ReduceOp::Max => of::<E, Greater, N>(),
+                    ReduceOp::Sum | ReduceOp::Avg => of::<B, Sum>(),
+                    ReduceOp::Prod => of::<B, Product>(),
+                    ReduceOp::Min => of::<B, Lesser>(),
+                    ReduceOp::Max => of::<B, Greater>(),
                 }
             }
 
             pub fn kernels(dtype: DataType, op: ReduceOp) -> Kernels {
                 match dtype {
-                    DataType::F64 => of_type::<f64, { $vector / 8 }>(op),
-                    DataType::F32 => of_type::<f32, { $vector / 4 }>(op),
-                    DataType::F16 => of_type::<f16, { $vector / 4 }>(op),
-                    DataType::Bf16 => of_type::<bf16, { $vector / 4 }>(op),
-                    DataType::I8 => of_type::<i8, $vector>(op),
-                    DataType::U8 => of_type::<u8, $vector>(op),
-                    DataType::I32 => of_type::<i32, { $vector / 4 }>(op),
-                    DataType::U32 => of_type::<u32, { $vector / 4 }>(op),
-                    DataType::I64 => of_type::<i64, { $vector / 8 }>(op),
-                    DataType::U64 => of_type::<u64, { $vector / 8 }>(op),
+                    $(DataType::$dtype => of_type::<$block>(op),)*
                 }
             }
         }
     };
 }
 
-kernels_for!(baseline, Portable, 32);
+kernels_for!(
+    baseline;
+    F64 => Lanes<f64, 2>,
+    F32 => Lanes<f32, 4>,
+    F16 => Lanes<f16, 8>,
+    Bf16 => Lanes<bf16, 8>,
+    I8 => Lanes<i8, 16>,
+    U8 => Lanes<u8, 16>,
+    I32 => Lanes<i32, 4>,
+    U32 => Lanes<u32, 4>,
+    I64 => Lanes<i64, 2>,
+    U64 => Lanes<u64, 2>,
+);
+
 #[cfg(target_arch = "x86_64")]
-kernels_for!(avx2, super::super::isa::F16c, 32, #[target_feature(enable = "avx2,f16c")]);
+kernels_for!(
+    avx2 #[target_feature(enable = "avx2,f16c")];
+    F64 => x86::F64x4,
+    F32 => x86::F32x8,
+    F16 => x86::F16x8,
+    Bf16 => x86::Bf16x8,
+    I8 => x86::I8x32,
+    U8 => x86::U8x32,
+    I32 => x86::I32x8,
+    U32 => x86::U32x8,
+    I64 => x86::I64x4,
+    U64 => x86::U64x4,
+);
+
 #[cfg(target_arch = "x86_64")]
-kernels_for!(avx512, super::super::isa::F16c, 64, #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]);
+kernels_for!(
+    avx512 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")];
+    F64 => x86::F64x8,
+    F32 => x86::F32x16,
+    F16 => x86::F16x16,
+    Bf16 => x86::Bf16x16,
+    I8 => x86::I8x64,
+    U8 => x86::U8x64,
+    I32 => x86::I32x16,
+    U32 => x86::U32x16,
+    I64 => x86::I64x8,
+    U64 => x86::U64x8,
+);

@@ -1,194 +1,180 @@
-//! The kernels: one loop over blocks of a few vectors, in registers, whatever the sources and destinations.
+//! The kernels: one loop over blocks in registers, whatever the sources and destinations.
 //!
-//! Everything is on arrays of constant length, read and written whole: LLVM turns those into vector registers, and since
-//! all loads of a block come before its stores, a destination may equal a source. (Rejected: loops over slices, which need a
-//! proof that destination and sources are apart, and run scalar exactly when the collective is in place.)
+//! All loads of a block come before its stores, so a destination may equal a source. (Rejected: loops over slices, which
+//! need a proof that destination and sources are apart, and run scalar exactly when the collective is in place.)
+//! What is left after the last whole block is not done one by one: the block that *ends* the range is computed before
+//! anything is stored and stored last, overlapping its neighbour with the same bits.
 
 use std::marker::PhantomData;
 
-use super::isa::{Isa, STREAM_ALIGN, stream_block, stream_fence};
-use super::lane::{Lane, Operation};
+use super::block::Block;
+use super::lane::{Number, Operation};
+use super::stream::{STREAM_ALIGN, stream_fence, stream_store};
 
 /// Kernels of one (type, operation, instruction set).
 #[derive(Clone, Copy)]
 pub struct Kernels {
-    pub pair: unsafe fn(*mut u8, *const u8, *const u8, usize),
-    pub many: unsafe fn(&[*mut u8], &[*const u8], usize),
-    pub many_streaming: unsafe fn(&[*mut u8], &[*const u8], usize),
+    pub pair: PairKernel,
+    pub many: ManyKernel,
+    pub many_streaming: ManyKernel,
     pub divide: unsafe fn(*mut u8, usize, u64),
 }
 
-/// Kernels over `N` elements of `E` a block.
-pub struct Kernel<I, E, O, const N: usize>(PhantomData<(I, E, O)>);
+/// Destination, two sources, count.
+pub type PairKernel = unsafe fn(*mut u8, *const u8, *const u8, usize);
 
-/// Elements that the general kernel folds at a time: 4 KiB at most of wide elements, well inside the first cache.
-const TILE: usize = 512;
+/// Destinations, sources, count.
+pub type ManyKernel = unsafe fn(&[*mut u8], &[*const u8], usize);
 
-impl<I: Isa, E: Lane, O: Operation, const N: usize> Kernel<I, E, O, N> {
+/// Kernels over blocks `B`.
+pub struct Kernel<B, O>(PhantomData<(B, O)>);
+
+/// Blocks at a time where they are registers: enough loads under way to hide the cache's latency.
+const UNROLL: usize = 4;
+
+impl<B: Block, O: Operation> Kernel<B, O> {
     /// # Safety
-    /// As for [`super::Reducer::combine`], on a processor that has `I`.
+    /// As for [`super::Reducer::combine`], on a processor that has `B`.
     #[inline(always)]
     pub unsafe fn pair(dst: *mut u8, a: *const u8, b: *const u8, count: usize) {
         // SAFETY: the caller's promise.
-        unsafe { Self::fold([dst.cast()], [a.cast(), b.cast()], 0, count) }
+        unsafe { Self::fold(&[dst], &[a, b], count) }
     }
 
+    /// `pair` is this kernel's compiled `pair`. Of the other shapes, the one of a two-rank exchange is worth code of its own.
+    ///
     /// # Safety
-    /// As for [`super::Reducer::combine_many`], on a processor that has `I`.
+    /// As for [`super::Reducer::combine_many`], on a processor that has `B`.
     #[inline(always)]
-    pub unsafe fn many(dsts: &[*mut u8], srcs: &[*const u8], count: usize) {
+    pub unsafe fn many(pair: PairKernel, dsts: &[*mut u8], srcs: &[*const u8], count: usize) {
         // SAFETY: the caller's promise, handed on unchanged.
         unsafe {
             match (dsts, srcs) {
-                (&[d], &[a, b]) => Self::fold([d.cast()], [a.cast(), b.cast()], 0, count),
-                (&[d, e], &[a, b]) => Self::fold([d.cast(), e.cast()], [a.cast(), b.cast()], 0, count),
-                (&[d], &[a, b, c]) => Self::fold([d.cast()], [a.cast(), b.cast(), c.cast()], 0, count),
-                (&[d], &[a, b, c, f]) => Self::fold([d.cast()], [a.cast(), b.cast(), c.cast(), f.cast()], 0, count),
-                _ => Self::fold_tiles(dsts, srcs, count),
+                (&[d], &[a, b]) => pair(d, a, b, count),
+                (&[d, e], &[a, b]) => Self::fold(&[d, e], &[a, b], count),
+                _ => Self::fold(dsts, srcs, count),
             }
         }
     }
 
+    /// As `many`, with stores past the caches where the destinations can be aligned together; `many` is this kernel's.
+    ///
     /// # Safety
-    /// As for [`super::Reducer::combine_many`], on a processor that has `I`.
+    /// As for [`super::Reducer::combine_many`], on a processor that has `B`.
     #[inline(always)]
-    pub unsafe fn many_streaming(dsts: &[*mut u8], srcs: &[*const u8], count: usize) {
-        // SAFETY: the caller's promise, handed on unchanged.
+    pub unsafe fn many_streaming(many: ManyKernel, dsts: &[*mut u8], srcs: &[*const u8], count: usize) {
+        let size = size_of::<B::Element>();
+        let head = dsts.first().map_or(0, |dst| dst.align_offset(STREAM_ALIGN).div_ceil(size).min(count));
+        let aligned = |dst: &*mut u8| dst.wrapping_add(head * size).addr().is_multiple_of(STREAM_ALIGN);
+        // SAFETY: head, blocks and tail cover 0..count once; the blocks are aligned as was just asked.
         unsafe {
-            match (dsts, srcs) {
-                (&[d], &[a, b]) => Self::stream([d.cast()], [a.cast(), b.cast()], count),
-                (&[d, e], &[a, b]) => Self::stream([d.cast(), e.cast()], [a.cast(), b.cast()], count),
-                _ => Self::many(dsts, srcs, count),
+            if !dsts.iter().all(aligned) {
+                return many(dsts, srcs, count);
             }
+            Self::fold_singles(dsts, srcs, 0, head);
+            let mut i = head;
+            while count - i >= B::LANES {
+                let [wide] = Self::load_folded::<1>(srcs, i);
+                for &dst in dsts {
+                    stream_store(dst.add(i * size), B::pack(wide));
+                }
+                i += B::LANES;
+            }
+            Self::fold_singles(dsts, srcs, i, count);
         }
+        stream_fence();
     }
 
     /// # Safety
-    /// As for [`super::Reducer::finish`], on a processor that has `I`; `ranks` is not 0.
+    /// As for [`super::Reducer::finish`], on a processor that has `B`; `ranks` is not 0.
     #[inline(always)]
     pub unsafe fn divide(dst: *mut u8, count: usize, ranks: u64) {
-        let dst: *mut E = dst.cast();
         let mut i = 0;
-        while i < count {
-            // SAFETY: whole blocks while they fit, then single elements: always inside the `count` elements.
-            unsafe {
-                if count - i >= N {
-                    Self::write(dst.add(i), E::divide::<I, N>(Self::read(dst.add(i)), ranks), false);
-                    i += N;
-                } else {
-                    dst.add(i).write_unaligned(E::divide::<I, 1>([dst.add(i).read_unaligned()], ranks)[0]);
-                    i += 1;
-                }
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn read(src: *const E) -> [E; N] {
-        // SAFETY: the callers have `N` elements at `src`, of a type for which any bits are valid.
-        unsafe { src.cast::<[E; N]>().read_unaligned() }
-    }
-
-    #[inline(always)]
-    unsafe fn write(dst: *mut E, block: [E; N], streaming: bool) {
-        // SAFETY: the callers have room for `N` elements at `dst`, aligned where `streaming`.
-        unsafe { if streaming { stream_block(dst, block) } else { dst.cast::<[E; N]>().write_unaligned(block) } }
-    }
-
-    #[inline(always)]
-    fn apply(a: [E::Wide; N], b: [E::Wide; N]) -> [E::Wide; N] {
-        std::array::from_fn(|i| O::apply(a[i], b[i]))
-    }
-
-    /// Folds the elements from `start` to `end`.
-    #[inline(always)]
-    unsafe fn fold<const D: usize, const S: usize>(dsts: [*mut E; D], srcs: [*const E; S], start: usize, end: usize) {
-        let mut i = start;
-        // SAFETY: blocks and then elements below `end`, for which the caller vouches; loads come before stores.
+        // SAFETY: whole blocks while they fit, then single elements: each of the `count` elements once.
         unsafe {
-            while end - i >= N {
-                Self::fold_block(dsts, srcs, i, false);
-                i += N;
+            while count - i >= B::LANES {
+                Self::store(dst, i, Self::load(dst, i).divide(ranks));
+                i += B::LANES;
             }
-            while i < end {
-                Kernel::<I, E, O, 1>::fold_block(dsts, srcs, i, false);
+            while i < count {
+                Kernel::<B::Single, O>::store(dst, i, Kernel::<B::Single, O>::load(dst, i).divide(ranks));
                 i += 1;
             }
         }
     }
 
+    /// The block that begins with element `i` of `src`.
     #[inline(always)]
-    unsafe fn fold_block<const D: usize, const S: usize>(
-        dsts: [*mut E; D],
-        srcs: [*const E; S],
-        i: usize,
-        streaming: bool,
-    ) {
-        // SAFETY: the caller has `N` elements from `i` on.
+    unsafe fn load(src: *const u8, i: usize) -> B::Wide {
+        // SAFETY: the caller has a block there, of a type for which any bits are valid; alignment is not needed.
+        B::unpack(unsafe { src.cast::<B::Element>().add(i).cast::<B::Packed>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn store(dst: *mut u8, i: usize, wide: B::Wide) {
+        // SAFETY: the caller has room for a block there; alignment is not needed.
+        unsafe { dst.cast::<B::Element>().add(i).cast::<B::Packed>().write_unaligned(B::pack(wide)) }
+    }
+
+    /// The folds of the `U` blocks from element `i` on.
+    #[inline(always)]
+    unsafe fn load_folded<const U: usize>(srcs: &[*const u8], i: usize) -> [B::Wide; U] {
+        // SAFETY: the caller has `U` blocks from `i` on in every source.
         unsafe {
-            let mut wide = E::widen::<I, N>(Self::read(srcs[0].add(i)));
-            for src in &srcs[1..] {
-                wide = Self::apply(wide, E::widen::<I, N>(Self::read(src.add(i))));
+            // No closures: one that is compiled apart lacks the instruction set, and stays a call.
+            let mut wide = [Self::load(srcs[0], i); U];
+            for k in 1..U {
+                wide[k] = Self::load(srcs[0], i + k * B::LANES);
             }
-            let block = E::narrow::<I, N>(wide);
-            for dst in dsts {
-                Self::write(dst.add(i), block, streaming);
+            for &src in &srcs[1..] {
+                for k in 0..U {
+                    wide[k] = O::apply(wide[k], Self::load(src, i + k * B::LANES));
+                }
+            }
+            wide
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_all<const U: usize>(dsts: &[*mut u8], i: usize, wide: [B::Wide; U]) {
+        for &dst in dsts {
+            for k in 0..U {
+                // SAFETY: the caller has room for `U` blocks from `i` on in every destination.
+                unsafe { Self::store(dst, i + k * B::LANES, wide[k]) }
             }
         }
     }
 
-    /// As `fold`, with stores past the caches where the destinations can be aligned together.
     #[inline(always)]
-    unsafe fn stream<const D: usize, const S: usize>(dsts: [*mut E; D], srcs: [*const E; S], count: usize) {
-        let head = dsts[0].cast::<u8>().align_offset(STREAM_ALIGN).div_ceil(size_of::<E>()).min(count);
-        // SAFETY: head, blocks and tail cover 0..count once; the blocks are aligned as was just asked.
+    unsafe fn fold(dsts: &[*mut u8], srcs: &[*const u8], count: usize) {
+        // SAFETY: every block lies in 0..count, for which the caller vouches; its loads come before stores to it.
         unsafe {
-            if dsts.iter().any(|dst| !dst.wrapping_add(head).cast::<u8>().addr().is_multiple_of(STREAM_ALIGN)) {
-                return Self::fold(dsts, srcs, 0, count);
+            if count < B::LANES {
+                return Self::fold_singles(dsts, srcs, 0, count);
             }
-            Self::fold(dsts, srcs, 0, head);
-            let mut i = head;
-            while count - i >= N {
-                Self::fold_block(dsts, srcs, i, true);
-                i += N;
+            let last = Self::load_folded::<1>(srcs, count - B::LANES);
+            let mut i = 0;
+            if B::UNROLLED {
+                while count - i >= UNROLL * B::LANES {
+                    Self::store_all::<UNROLL>(dsts, i, Self::load_folded(srcs, i));
+                    i += UNROLL * B::LANES;
+                }
             }
-            Self::fold(dsts, srcs, i, count);
+            while count - i >= B::LANES {
+                Self::store_all::<1>(dsts, i, Self::load_folded(srcs, i));
+                i += B::LANES;
+            }
+            Self::store_all(dsts, count - B::LANES, last);
         }
-        stream_fence();
     }
 
-    /// Any number of sources and destinations: folds tile after tile in wide elements on the stack.
     #[inline(always)]
-    unsafe fn fold_tiles(dsts: &[*mut u8], srcs: &[*const u8], count: usize) {
-        // SAFETY: elements start..start + length lie below `count`, for which the caller vouches, and all loads of a tile
-        // come before its stores.
-        unsafe {
-            let mut start = 0;
-            while start < count {
-                let length = TILE.min(count - start);
-                let (blocks, rest) = (length / N, length % N);
-                let at = |src: *const u8, i: usize| src.cast::<E>().add(start + i);
-                let mut wide = [E::widen::<I, 1>([at(srcs[0], 0).read_unaligned()])[0]; TILE];
-                for (number, &src) in srcs.iter().enumerate() {
-                    for (k, block) in wide.as_chunks_mut::<N>().0[..blocks].iter_mut().enumerate() {
-                        let next = E::widen::<I, N>(Self::read(at(src, k * N)));
-                        *block = if number == 0 { next } else { Self::apply(*block, next) };
-                    }
-                    for (k, element) in wide[length - rest..length].iter_mut().enumerate() {
-                        let [next] = E::widen::<I, 1>([at(src, length - rest + k).read_unaligned()]);
-                        *element = if number == 0 { next } else { O::apply(*element, next) };
-                    }
-                }
-                for &dst in dsts {
-                    let dst = dst.cast::<E>().add(start);
-                    for (k, block) in wide.as_chunks::<N>().0[..blocks].iter().enumerate() {
-                        Self::write(dst.add(k * N), E::narrow::<I, N>(*block), false);
-                    }
-                    for k in length - rest..length {
-                        dst.add(k).write_unaligned(E::narrow::<I, 1>([wide[k]])[0]);
-                    }
-                }
-                start += length;
+    unsafe fn fold_singles(dsts: &[*mut u8], srcs: &[*const u8], start: usize, end: usize) {
+        for i in start..end {
+            // SAFETY: the caller has elements `start` to `end`.
+            unsafe {
+                let one = Kernel::<B::Single, O>::load_folded::<1>(srcs, i);
+                Kernel::<B::Single, O>::store_all(dsts, i, one);
             }
         }
     }

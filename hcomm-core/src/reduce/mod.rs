@@ -12,16 +12,20 @@
 //! | -0, +0 | IEEE 754 | -0 is less than +0 |
 #![allow(unsafe_code)]
 
+mod block;
 mod dispatch;
-mod isa;
 mod kernel;
 mod lane;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod types;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use kernel::Kernels;
 
+pub use stream::copy_streaming;
 pub use types::{DataType, Element, ReduceOp};
 
 /// Kernels of one (type, operation), chosen for this processor.
@@ -112,26 +116,4 @@ impl Reducer {
             unsafe { (self.kernels.divide)(dst, count, ranks as u64) }
         }
     }
-}
-
-/// Copies `bytes` bytes with stores past the caches, ordered before any later store of this thread: for destinations much
-/// larger than the cache that nobody reads soon.
-///
-/// # Safety
-/// Both valid for `bytes` bytes, no overlap.
-pub unsafe fn copy_streaming(dst: *mut u8, src: *const u8, bytes: usize) {
-    const BLOCK: usize = 64;
-    let head = dst.align_offset(isa::STREAM_ALIGN).min(bytes);
-    // SAFETY: head, blocks and tail cover 0..bytes once; after the head `dst` is aligned.
-    unsafe {
-        dst.copy_from_nonoverlapping(src, head);
-        let mut i = head;
-        while bytes - i >= BLOCK {
-            let block = src.add(i).cast::<[u8; BLOCK]>().read();
-            isa::stream_block(dst.add(i), block);
-            i += BLOCK;
-        }
-        dst.add(i).copy_from_nonoverlapping(src.add(i), bytes - i);
-    }
-    isa::stream_fence();
 }

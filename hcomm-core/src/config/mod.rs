@@ -1,0 +1,244 @@
+//! Settings: defaults, then a TOML file, then the environment, then flags; the later wins.
+//!
+//! One table, [`SETTINGS`], holds for each its name, form, default and meaning; variables, keys, flags, error texts and
+//! documentation all come from it. A bad value is an error that names the setting as the user wrote it, the value and what
+//! is allowed. An unknown name is only warned about, with the nearest known one: an old configuration must not stop a job
+//! on a newer library. An empty variable counts as not set.
+
+mod nearest;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::plan::Algorithm;
+
+pub use settings::{SETTINGS, Setting};
+
+/// Every setting that has an effect in this version.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Algorithm of every call; `None` lets the tuner choose.
+    pub algorithm: Option<Algorithm>,
+    /// Largest message in bytes; `None` lets the tuner choose.
+    pub chunk_size: Option<u64>,
+    /// Parallel parts of a call; `None` lets the tuner choose.
+    pub channels: Option<usize>,
+    /// Priority of background requests, 0 to 7; the higher overtakes.
+    pub stream_priority: u8,
+    /// Bytes of registered memory that a process sets aside for users' buffers at most.
+    pub buffer_size: u64,
+    /// Bytes of freed registered memory kept for the next buffer.
+    pub buffer_pool_size: u64,
+    /// Network interfaces, as the user wrote them; `None` takes those that route to the peers.
+    pub socket_ifname: Option<String>,
+    /// Threads that drive background requests; `None` is 75 % of the physical cores ([`Config::threads_of`]).
+    pub threads: Option<usize>,
+    /// Longest time that an operation may take.
+    pub timeout: Duration,
+    /// Type in which 16-bit floats accumulate.
+    pub precision: Precision,
+    /// Whether reductions keep one order by rank, at every size and with every algorithm.
+    pub deterministic: bool,
+    /// How often a peer is heard from.
+    pub heartbeat_interval: Duration,
+    /// First wait before an unanswered connection attempt is repeated.
+    pub retry_timeout: Duration,
+    /// Messages that may wait to be sent on a link.
+    pub tx_queue_size: usize,
+    /// Bytes of a socket's receive buffer.
+    pub rx_buffer_size: u64,
+    /// URL of the rendezvous store.
+    pub store: Option<String>,
+    /// Says which ranks share a host, in place of what the host says of itself.
+    pub host_id: Option<String>,
+    /// Transports that may be used.
+    pub transport: Transports,
+    /// What is told on stderr.
+    pub debug: Debug,
+}
+
+/// Type in which 16-bit floats accumulate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// f32, rounded once at the end of a fold.
+    F32,
+}
+
+/// Transports that may be used; at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transports {
+    /// Shared memory, between ranks of one host.
+    pub shm: bool,
+    /// TCP.
+    pub tcp: bool,
+}
+
+/// What is told on stderr; each level includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Debug {
+    /// Nothing.
+    Off,
+    /// What is wrong but not fatal.
+    Warn,
+    /// What was chosen, and why.
+    Info,
+    /// Each step.
+    Trace,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            algorithm: None,
+            chunk_size: None,
+            channels: None,
+            stream_priority: 0,
+            buffer_size: 256 << 20,
+            buffer_pool_size: 256 << 20,
+            socket_ifname: None,
+            threads: None,
+            timeout: Duration::from_secs(300),
+            precision: Precision::F32,
+            deterministic: false,
+            heartbeat_interval: Duration::from_millis(200),
+            retry_timeout: Duration::from_millis(50),
+            tx_queue_size: 8192,
+            rx_buffer_size: 2 << 20,
+            store: None,
+            host_id: None,
+            transport: Transports { shm: true, tcp: true },
+            debug: Debug::Warn,
+        }
+    }
+}
+
+/// Variables that are no settings: those by which launchers tell a process its place, and the name of the file.
+const LAUNCHER: [&str; 7] = [
+    "HCOMM_RANK",
+    "HCOMM_WORLD_SIZE",
+    "HCOMM_LOCAL_RANK",
+    "HCOMM_LOCAL_SIZE",
+    "HCOMM_JOB_ID",
+    "HCOMM_STORE_SERVED",
+    CONFIG_FILE,
+];
+const LAUNCHER_PREFIX: &str = "HCOMM_LAUNCH_";
+const CONFIG_FILE: &str = "HCOMM_CONFIG";
+
+impl Config {
+    /// The settings from `file` (else the file that `HCOMM_CONFIG` names) and the variables `env`. `warn` is told of names that
+    /// are unknown or have no effect in this version, a sentence each.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a bad value or a file that is no TOML, [`Error::System`] for a file that cannot be read.
+    pub fn load(
+        file: Option<&Path>,
+        env: impl Iterator<Item = (String, String)>,
+        warn: &mut dyn FnMut(String),
+    ) -> Result<Self> {
+        let ours = |name: &str| name.starts_with("HCOMM_") || name.starts_with("HC_COMM_");
+        let mut variables: Vec<_> = env.filter(|(name, value)| ours(name) && !value.is_empty()).collect();
+        // The environment has no order; warnings should have one.
+        variables.sort();
+        let named = variables.iter().find(|(name, _)| name == CONFIG_FILE).map(|(_, path)| PathBuf::from(path));
+        let mut config = Self::default();
+        if let Some(path) = file.map(Path::to_path_buf).or(named) {
+            config.apply_file(&path, warn)?;
+        }
+        for (name, value) in &variables {
+            if LAUNCHER.contains(&name.as_str()) || name.starts_with(LAUNCHER_PREFIX) {
+                continue;
+            }
+            match SETTINGS.iter().find(|setting| setting.name == name) {
+                Some(setting) => config.apply(setting, name, value, warn)?,
+                None => warn(unknown(name, nearest::nearest(name, SETTINGS.iter().map(|setting| setting.name)))),
+            }
+        }
+        Ok(config)
+    }
+
+    /// Sets one setting, as a flag does. `name` is a variable (`HCOMM_CHUNK_SIZE`), a key (`chunk_size`) or a flag
+    /// (`--chunk-size`).
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for an unknown name or a bad value.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let key = name.trim_start_matches('-').replace('-', "_");
+        match SETTINGS.iter().find(|setting| setting.name == key || setting.key() == key) {
+            Some(setting) => self.apply(setting, name, value, &mut |_| ()),
+            None => {
+                let keys: Vec<String> = SETTINGS.iter().map(Setting::key).collect();
+                let near = nearest::nearest(&key, keys.iter().map(String::as_str));
+                let allowed =
+                    near.map_or("no such setting".into(), |key| format!("no such setting; did you mean {key}?"));
+                Err(Error::Setting { name: name.to_owned(), value: value.to_owned(), allowed })
+            }
+        }
+    }
+
+    /// Threads that drive background requests on a machine (or a share of it) of so many physical cores; at least 1.
+    pub fn threads_of(&self, physical_cores: usize) -> usize {
+        self.threads.unwrap_or((physical_cores * 3 / 4).max(1))
+    }
+
+    fn apply(&mut self, setting: &Setting, name: &str, value: &str, warn: &mut dyn FnMut(String)) -> Result<()> {
+        setting.apply_to(self, value.trim()).map_err(|reason| {
+            let allowed = match reason.is_empty() {
+                true => format!("allowed is {}", setting.allowed),
+                false => format!("{reason}; allowed is {}", setting.allowed),
+            };
+            Error::Setting { name: name.to_owned(), value: value.to_owned(), allowed }
+        })?;
+        if !setting.effective {
+            warn(format!("{name} has no effect in this version"));
+        }
+        Ok(())
+    }
+
+    fn apply_file(&mut self, path: &Path, warn: &mut dyn FnMut(String)) -> Result<()> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|cause| Error::system(format!("read settings from {shown}"), cause))?;
+        let table: toml::Table = text.parse().map_err(|cause: toml::de::Error| Error::Setting {
+            name: "configuration file".into(),
+            value: shown.to_string(),
+            allowed: format!("must be TOML: {}", cause.to_string().trim_end()),
+        })?;
+        for (key, value) in &table {
+            let name = format!("{key} in {shown}");
+            let Some(setting) = SETTINGS.iter().find(|setting| setting.key() == *key) else {
+                let keys: Vec<String> = SETTINGS.iter().map(Setting::key).collect();
+                warn(unknown(&name, nearest::nearest(key, keys.iter().map(String::as_str))));
+                continue;
+            };
+            let text = toml_text(value).ok_or_else(|| Error::Setting {
+                name: name.clone(),
+                value: value.to_string(),
+                allowed: format!("allowed is {}, as text or number", setting.allowed),
+            })?;
+            self.apply(setting, &name, &text, warn)?;
+        }
+        Ok(())
+    }
+}
+
+/// A TOML value as one would write it in a variable; lists become comma-separated.
+fn toml_text(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(_) | toml::Value::Boolean(_) | toml::Value::Float(_) => Some(value.to_string()),
+        toml::Value::Array(parts) => Some(parts.iter().map(toml_text).collect::<Option<Vec<_>>>()?.join(",")),
+        toml::Value::Datetime(_) | toml::Value::Table(_) => None,
+    }
+}
+
+fn unknown(name: &str, nearest: Option<&str>) -> String {
+    match nearest {
+        Some(known) => format!("unknown setting {name} is ignored; did you mean {known}?"),
+        None => format!("unknown setting {name} is ignored"),
+    }
+}
