@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 BUILT = os.path.join(ROOT, "target", "peers")
+OURS = os.environ.get("HCOMM_BENCH", os.path.join(ROOT, "target", "release", "hcomm-bench"))
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -195,7 +196,7 @@ GLOO_TCP = [_gloo(algorithm) for algorithm in (
 
 def _hcomm(name, *options):
     def commands(scene, work, _directory):
-        words = [os.path.join(ROOT, "target", "release", "hcomm-bench"), ",".join(work.collectives),
+        words = [OURS, ",".join(work.collectives),
                  "-b", str(work.sizes[0]), "-e", str(work.sizes[-1]),
                  "-f", str(work.sizes[1] // work.sizes[0] if len(work.sizes) > 1 else 2),
                  "-n", str(work.iterations), "-w", str(work.warm_up), *options]

@@ -106,6 +106,7 @@ test_files() {
 # A parser for nccl-tests' table: 13 leading fields, numbers where it has numbers, wrong counts in columns 9 and 13.
 test_nccl_tests_columns() {
     expect 0 "$bench" -e 64K -n 2
+    good_table out
     awk '/^ +[0-9]/ {
             if (NF < 13) { print "only " NF " fields: " $0; bad = 1 }
             for (i = 6; i <= 13; i++) if ($i !~ /^[0-9.]+$/) { print "field " i ": " $0; bad = 1 }
