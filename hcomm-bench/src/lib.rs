@@ -30,6 +30,7 @@ use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
 use failure::Failure;
+use group::Group;
 use ranks::Role;
 use run::Outcome;
 
@@ -55,12 +56,12 @@ pub fn main() -> ExitCode {
 
 fn bench(arguments: &args::Bench) -> failure::Result<ExitCode> {
     let settings = arguments.settings()?;
-    let mut communicator = match ranks::become_rank(&settings)? {
-        Role::Rank(communicator) => communicator,
+    let mut ranks = match ranks::become_rank(&settings)? {
+        Role::Rank(ranks) => ranks,
         Role::Launcher(code) => return Ok(code),
     };
-    let rank = communicator.rank();
-    match run::run(&mut *communicator, &settings) {
+    let rank = ranks.rank();
+    match run::run(&mut *ranks, &settings) {
         Ok(Outcome::Good) => Ok(ExitCode::SUCCESS),
         Ok(Outcome::Wrong) => Ok(ExitCode::from(1)),
         Err(failure) if rank > 0 && failure.code == 2 => Ok(ExitCode::from(2)), // rank 0 says the same

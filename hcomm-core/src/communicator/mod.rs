@@ -52,7 +52,7 @@ pub struct RankInfo {
 }
 
 /// Fixes what the tuner would choose; `None` leaves it to the tuner. Must be equal on all ranks.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Force {
     /// Algorithm.
     pub algorithm: Option<Algorithm>,
