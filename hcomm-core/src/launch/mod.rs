@@ -1,1 +1,85 @@
-//! (to come)
+//! Who this rank is ([`detect`]), and how ranks are started.
+//!
+//! A rank learns its [`Place`] from the environment of whatever started it. Nothing here decides what runs on the same host
+//! as what: launchers know, but get it wrong in containers, so the transports find out by facts.
+
+mod environment;
+mod nodelist;
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use environment::detect;
+
+use crate::control::{Store, StoreServer, connect, split_address};
+use crate::error::{Error, Result};
+
+/// A rank of a job, as its launcher describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// This rank.
+    pub rank: usize,
+    /// Number of ranks.
+    pub size: usize,
+    /// Index of this rank on its host, if the launcher says so.
+    pub local_rank: Option<usize>,
+    /// Number of ranks on this host, if the launcher says so.
+    pub local_size: Option<usize>,
+    /// Where the ranks meet.
+    pub store_url: String,
+    /// What tells this job from others at the same store.
+    pub job_id: String,
+    /// `HCOMM_HOST_ID`, which overrides what is taken for one host.
+    pub host_id: Option<String>,
+    /// Whether this rank serves the store.
+    pub serve_store: bool,
+    /// Who started this rank: `hcomm`, `torchrun`, `slurm`, `open mpi`, `pmi`, `pmix` or `kubernetes`.
+    pub source: &'static str,
+}
+
+impl Place {
+    /// Connects to the store of the job, after starting it where this rank serves it. The server must be kept until all
+    /// ranks have left ([`StoreServer::wait_for_clients_to_leave`]).
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store's address cannot be had, or nobody serves it within `timeout`.
+    pub fn open_store(&self, timeout: Duration) -> Result<(Option<StoreServer>, Arc<dyn Store>)> {
+        let server = if self.serve_store { Some(serve(&self.store_url, &self.job_id)?) } else { None };
+        let store = connect(&self.store_url, &self.job_id, timeout)?;
+        Ok((server, store))
+    }
+}
+
+/// Serves the store at `url`, which names this host.
+fn serve(url: &str, job_id: &str) -> Result<StoreServer> {
+    let address = url.strip_prefix("tcp://").ok_or_else(|| Error::Setting {
+        name: "HCOMM_STORE".into(),
+        value: url.into(),
+        allowed: "tcp://host:port, to be served by a rank".into(),
+    })?;
+    let (host, port) = split_address(url, address)?;
+    StoreServer::start(bind_address(url, &host, port)?, job_id)
+}
+
+/// The local address that `host` stands for; all addresses when none of them is of this host, as behind an address
+/// translation or a virtual service address.
+fn bind_address(url: &str, host: &str, port: u16) -> Result<SocketAddr> {
+    let resolved = (host, port).to_socket_addrs();
+    let resolved = resolved
+        .map_err(|e| Error::Store { url: url.into(), what: format!("cannot resolve {host}: {e}") })?
+        .collect::<Vec<_>>();
+    let is_local = |address: &&SocketAddr| match TcpListener::bind((address.ip(), 0)) {
+        Ok(_) => true,
+        Err(e) => e.kind() != ErrorKind::AddrNotAvailable,
+    };
+    if let Some(local) = resolved.iter().find(is_local) {
+        return Ok(*local);
+    }
+    let any = match resolved.first() {
+        Some(SocketAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        _ => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    Ok(SocketAddr::new(any, port))
+}

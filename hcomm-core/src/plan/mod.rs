@@ -8,9 +8,44 @@
 //!
 //! Sends are asynchronous: a `Send` step ends when the message is queued. The engine holds back a later step of any
 //! track that would overwrite a range still being sent, so plans need not care.
+//!
+//! Three rules of ours follow from that, and [`verify`] enforces them:
+//! - *One message in flight per link and track suffices.* A track never needs a queue deeper than one message, so no
+//!   transport has to buffer a whole plan. Depth comes from tracks: `channels` cuts the data into parts that travel side by
+//!   side. (The other way, many sends ahead on one track, deadlocks as soon as a queue is shorter than the plan assumed.)
+//! - *No step both waits for a message and overwrites what its own rank is still sending to the same partner*, or two
+//!   such ranks would hold each other back for ever. In place, an exchange therefore receives into scratch first.
+//! - *Input is never written.* In place the output is written, and algorithms read what they need of it before.
+//!
+//! An algorithm is a function over a [`group::Group`] (a list of ranks and one's own index) and ranges; it knows
+//! neither requests nor hosts, so that `hierarchical` composes the others over parts of ranks and data.
+
+mod binomial;
+mod bruck;
+mod builder;
+mod chain;
+mod direct;
+mod explain;
+mod group;
+mod halving_doubling;
+mod hierarchical;
+mod make;
+mod pairwise;
+mod pipeline;
+mod recursive_doubling;
+mod remote;
+mod request;
+mod ring;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod verify;
 
 use std::fmt;
 use std::sync::Arc;
+
+pub use make::build;
+pub use verify::{Fault, Traffic, verify, verify_plans};
 
 /// What is to be done, over all ranks of a communicator.
 ///
@@ -89,7 +124,8 @@ pub struct Request {
     pub hosts: Option<Arc<[usize]>>,
     /// The input is the output's memory: for AllReduce, Broadcast, Reduce at the same offset; for AllGather and Gather the
     /// input lies at this rank's block of the output; for ReduceScatter and Scatter the output lies at this rank's block of
-    /// the input.
+    /// the input; for AllToAll and SendRecv both begin at the same address. Ranks that have only one of the two (Reduce,
+    /// Gather, Scatter and Broadcast away from the root) have nothing in place, and their input is left as it is.
     pub in_place: bool,
     /// Every rank can read and write every other rank's input and output (one host, registered buffers): `Direct` then
     /// uses operands of other ranks in `Reduce` and `Copy`.

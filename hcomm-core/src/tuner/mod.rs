@@ -1,1 +1,113 @@
-//! (to come)
+//! Picks algorithm, chunk size and channels of a call when the caller does not.
+//!
+//! The choice depends only on what all ranks know alike (the call, the number of ranks, who shares a host), so that no
+//! message is needed to agree on it. The rules are those of a latency-bandwidth model (Thakur, Rabenseifner, Gropp:
+//! "Optimization of Collective Communication Operations in MPICH", 2005): few steps while a message is small, few bytes when it
+//! is large; the sizes where they meet were measured on shared memory and on 1 Gbit/s and faster Ethernet.
+
+use crate::plan::{Algorithm, Collective};
+
+/// What a choice depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// What is called.
+    pub collective: Collective,
+    /// Bytes of the larger of input and output on the rank where it is largest.
+    pub bytes: u64,
+    /// Ranks of the communicator.
+    pub ranks: usize,
+    /// Hosts they are on, at least 1.
+    pub hosts: usize,
+    /// All ranks can map each other's registered memory.
+    pub shared_memory: bool,
+    /// Only left-to-right reductions by rank are allowed (`HCOMM_DETERMINISTIC`).
+    pub deterministic: bool,
+}
+
+/// How a call is to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// Algorithm over messages.
+    pub algorithm: Algorithm,
+    /// Largest message in bytes.
+    pub chunk_bytes: u64,
+    /// Parallel parts.
+    pub channels: usize,
+    /// Try mapped memory first: all ranks exchange the addresses of their buffers, and `Direct` runs on them when all
+    /// are registered.
+    pub remote: bool,
+    /// The reason, in words.
+    pub because: &'static str,
+}
+
+/// Up to here one message each way, copied inline, beats an exchange of addresses.
+const INLINE_LIMIT: u64 = 8 << 10;
+/// Pieces of a pipelined copy through shared memory: two fit into a core's own cache beside the data.
+const SHM_CHUNK: u64 = 32 << 10;
+/// Pieces on a network: large enough that a header and a system call vanish, small enough to overlap.
+const NET_CHUNK: u64 = 128 << 10;
+/// Up to here an all-pairs exchange among a handful of hosts beats the steps of a ring.
+const NET_SMALL: u64 = 16 << 10;
+
+/// Chooses.
+pub fn choose(facts: &Facts) -> Choice {
+    let Facts { collective, bytes, ranks, hosts, .. } = *facts;
+    let choice = |algorithm, chunk_bytes, because| Choice { algorithm, chunk_bytes, channels: 1, remote: false, because };
+    if facts.shared_memory {
+        let small = bytes <= INLINE_LIMIT;
+        let chunk = if small { INLINE_LIMIT } else { SHM_CHUNK };
+        let mut choice = choice(Algorithm::Direct, chunk, "one host: all pairs, fewest waits");
+        choice.remote = !small && collective != Collective::Barrier;
+        return choice;
+    }
+    if facts.deterministic && collective.reduces() {
+        return choice(Algorithm::Direct, NET_CHUNK, "deterministic: reduced in rank order");
+    }
+    let small = bytes <= NET_SMALL;
+    let few = ranks <= 4;
+    let nested = hosts > 1 && hosts < ranks;
+    match collective {
+        Collective::AllReduce if small && few => choice(Algorithm::Direct, NET_SMALL, "small, few ranks: one exchange"),
+        Collective::AllReduce if nested => {
+            choice(Algorithm::Hierarchical, NET_CHUNK, "several ranks a host: each byte crosses the network once a host")
+        }
+        Collective::AllReduce if small => {
+            choice(Algorithm::RecursiveDoubling, NET_SMALL, "small, many ranks: logarithmic steps")
+        }
+        Collective::AllReduce | Collective::ReduceScatter | Collective::AllGather if !small => {
+            choice(Algorithm::Ring, NET_CHUNK, "large: every link carries the least bytes, all at once")
+        }
+        Collective::Broadcast | Collective::Reduce if !small && ranks > 2 => {
+            choice(Algorithm::Chain, NET_CHUNK, "large: pipelined along a chain")
+        }
+        Collective::Broadcast | Collective::Reduce if ranks > 4 => {
+            choice(Algorithm::Binomial, NET_CHUNK, "small, many ranks: logarithmic steps")
+        }
+        Collective::AllGather if !few => choice(Algorithm::Bruck, NET_CHUNK, "small, many ranks: logarithmic steps"),
+        Collective::Barrier if !few => choice(Algorithm::RecursiveDoubling, NET_CHUNK, "logarithmic steps"),
+        Collective::AllToAll if !few => choice(Algorithm::Pairwise, NET_CHUNK, "one partner at a time"),
+        _ => choice(Algorithm::Direct, NET_CHUNK, "each byte goes straight to where it belongs"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_depends_on_size_and_place() {
+        let facts = |bytes, hosts, shared_memory| Facts {
+            collective: Collective::AllReduce,
+            bytes,
+            ranks: 6,
+            hosts,
+            shared_memory,
+            deterministic: false,
+        };
+        assert!(!choose(&facts(8, 1, true)).remote, "an exchange of addresses costs more than 8 bytes");
+        assert!(choose(&facts(1 << 20, 1, true)).remote);
+        assert_eq!(choose(&facts(8, 6, false)).algorithm, Algorithm::RecursiveDoubling);
+        assert_eq!(choose(&facts(1 << 20, 6, false)).algorithm, Algorithm::Ring);
+        assert_eq!(choose(&facts(1 << 20, 2, false)).algorithm, Algorithm::Hierarchical);
+    }
+}

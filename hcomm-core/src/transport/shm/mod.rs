@@ -1,21 +1,23 @@
-//! (to come)
-use super::{LinkError, Recv};
-pub(crate) struct ShmLink;
-#[allow(unused_variables, clippy::missing_safety_doc, clippy::unused_self)]
-impl ShmLink {
-    pub unsafe fn post_send(&mut self, src: *const u8, len: usize, stamp: u32) -> Result<bool, LinkError> {
-        unimplemented!()
-    }
-    pub fn sends_posted(&self) -> u64 {
-        unimplemented!()
-    }
-    pub fn sends_done(&self) -> u64 {
-        unimplemented!()
-    }
-    pub fn progress(&mut self) -> Result<bool, LinkError> {
-        unimplemented!()
-    }
-    pub unsafe fn poll_recv(&mut self, recv: &mut Recv<'_>) -> Result<bool, LinkError> {
-        unimplemented!()
-    }
-}
+//! Shared memory: the ranks of one host.
+//!
+//! Each process owns one [`Heap`] (a memfd) that every other process of its host maps ([`Domain`]). Rings, doorbells and
+//! registered buffers are parts of heaps, named by offsets; so a new link costs no descriptor and no system call but
+//! the reservation of its memory. [`ShmLink`] carries messages through a [`ring`], and a thread that waits sleeps on its
+//! [`Doorbell`].
+//!
+//! A memfd and not a file in `/dev/shm`: nothing is left behind when processes are killed, no mount is needed and no
+//! quota of one is hit. Memory is reserved before it is used, so a full machine is an error and not a SIGBUS.
+
+mod domain;
+mod doorbell;
+mod heap;
+mod link;
+mod primitive;
+mod ring;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub(crate) use domain::Domain;
+pub(crate) use doorbell::Doorbell;
+pub(crate) use heap::{Heap, HeapRange};
+pub(crate) use link::{Channel, Parts, ShmLink};

@@ -1,21 +1,24 @@
-//! (to come)
-use super::{LinkError, Recv};
-pub(crate) struct TcpLink;
-#[allow(unused_variables, clippy::missing_safety_doc, clippy::unused_self)]
-impl TcpLink {
-    pub unsafe fn post_send(&mut self, src: *const u8, len: usize, stamp: u32) -> Result<bool, LinkError> {
-        unimplemented!()
-    }
-    pub fn sends_posted(&self) -> u64 {
-        unimplemented!()
-    }
-    pub fn sends_done(&self) -> u64 {
-        unimplemented!()
-    }
-    pub fn progress(&mut self) -> Result<bool, LinkError> {
-        unimplemented!()
-    }
-    pub unsafe fn poll_recv(&mut self, recv: &mut Recv<'_>) -> Result<bool, LinkError> {
-        unimplemented!()
-    }
-}
+//! Links over TCP, for ranks on different hosts.
+//!
+//! An [`Endpoint`] belongs to a process: it listens, and its one thread greets whoever connects. A [`TcpLink`] is made by
+//! it without any traffic and connects when it is first used: the lower rank connects, the higher takes the socket that
+//! the endpoint has greeted. From then on the link is alone with its sockets: the thread that uses the link makes
+//! every system call of the data path itself.
+//!
+//! Sockets are non-blocking and polled. An event loop with its own thread was rejected: the hand-over between threads costs
+//! more than a small message does.
+
+#![allow(unsafe_code)] // receives straight into the caller's memory
+
+mod connect;
+mod endpoint;
+mod link;
+mod receive;
+mod send;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use endpoint::{Endpoint, Log, Options, PeerAddress};
+pub(crate) use link::TcpLink;
+pub(crate) use socket::Tuning;

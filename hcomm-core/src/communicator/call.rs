@@ -1,0 +1,135 @@
+//! A call: a collective with its counts, type, operation and root; and what is known of it once it is prepared.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use crate::engine::Compiled;
+use crate::error::{Error, OperationName, Result};
+use crate::plan::{Algorithm, Collective, Counts};
+use crate::reduce::{DataType, ReduceOp};
+
+/// A collective to run, typed at run time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// What.
+    pub collective: Collective,
+    /// Elements each rank takes part with.
+    pub counts: Counts,
+    /// Element type.
+    pub dtype: DataType,
+    /// Operation of reducing collectives, else ignored.
+    pub op: ReduceOp,
+    /// Root of rooted collectives, else 0.
+    pub root: usize,
+}
+
+/// How a call ran.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunInfo {
+    /// Algorithm.
+    pub algorithm: Algorithm,
+    /// Largest message in bytes; 0 where the message was not cut.
+    pub chunk_bytes: u64,
+    /// Parallel parts.
+    pub channels: usize,
+    /// `shm`, `tcp`, `shm+tcp`, or `self` with one rank.
+    pub transport: &'static str,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}(", self.collective)?;
+        match &self.counts {
+            Counts::Even(count) => write!(f, "{count}")?,
+            Counts::PerRank(counts) | Counts::Matrix(counts) => write!(f, "{} uneven", counts.iter().sum::<u64>())?,
+        }
+        write!(f, " x {}", self.dtype)?;
+        if self.collective.reduces() {
+            write!(f, ", {}", self.op)?;
+        }
+        if self.collective.rooted() {
+            write!(f, ", root {}", self.root)?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl Call {
+    /// The call with everything that does not matter to it set to one value, so that equal calls compare equal on all
+    /// ranks.
+    pub(crate) fn normalised(&self) -> Call {
+        let mut call = self.clone();
+        if !call.collective.reduces() {
+            call.op = ReduceOp::Sum;
+        }
+        if !call.collective.rooted() {
+            call.root = 0;
+        }
+        call
+    }
+
+    /// Checks root and counts against the number of ranks.
+    pub(crate) fn check(&self, ranks: usize) -> Result<()> {
+        let fail = |reason: String| Err(Error::Argument { call: self.collective.name(), reason });
+        if self.collective.rooted() && self.root >= ranks {
+            return fail(format!("root {} is not a rank: this communicator has ranks 0 to {}", self.root, ranks - 1));
+        }
+        match (&self.counts, self.collective) {
+            (Counts::Even(_), _) => Ok(()),
+            (
+                Counts::PerRank(counts),
+                Collective::AllGather | Collective::ReduceScatter | Collective::Gather | Collective::Scatter,
+            ) if counts.len() == ranks => Ok(()),
+            (Counts::Matrix(counts), Collective::AllToAll) if counts.len() == ranks * ranks => Ok(()),
+            (Counts::PerRank(counts), _) => fail(format!("{} counts do not fit {ranks} ranks", counts.len())),
+            (Counts::Matrix(counts), _) => fail(format!("a matrix of {} does not fit {ranks} ranks", counts.len())),
+        }
+    }
+}
+
+/// A call with its plan: made once a shape, then reused.
+pub(crate) struct Prepared {
+    /// The plan over messages.
+    pub plan: Arc<Compiled>,
+    /// The plan over mapped memory, tried first: it runs when all ranks passed registered buffers.
+    pub remote: Option<Arc<Compiled>>,
+    pub info: RunInfo,
+    /// The same on all ranks that made the same call and chose the same plan.
+    pub hash: u64,
+    pub input_bytes: usize,
+    pub output_bytes: usize,
+    /// The bytes of output that an average still has to be divided in, and the element count.
+    pub finish_count: usize,
+    pub name: OperationName,
+    /// The call in four words, for the control plane; see [`describe`].
+    pub words: [u64; 4],
+}
+
+/// A call in four words, which a rank can write down in nanoseconds.
+pub(crate) fn words(call: &Call) -> [u64; 4] {
+    let count = match &call.counts {
+        Counts::Even(count) => *count,
+        Counts::PerRank(counts) | Counts::Matrix(counts) => counts.iter().sum(),
+    };
+    let even = matches!(call.counts, Counts::Even(_));
+    [call.collective as u64 | (call.dtype as u64) << 8 | (call.op as u64) << 16, count, call.root as u64, even.into()]
+}
+
+/// The words of [`words`], for people.
+pub(crate) fn describe(words: &[u64; 4]) -> String {
+    let byte = |at: u32| (words[0] >> (8 * at)) as u8;
+    let collective = Collective::ALL.into_iter().find(|c| *c as u8 == byte(0));
+    let dtype = DataType::ALL.into_iter().find(|t| *t as u8 == byte(1));
+    let op = ReduceOp::ALL.into_iter().find(|o| *o as u8 == byte(2));
+    let (Some(collective), Some(dtype), Some(op)) = (collective, dtype, op) else { return "?".into() };
+    let counts = if words[3] == 1 { Counts::Even(words[1]) } else { Counts::PerRank([words[1]].into()) };
+    Call { collective, counts, dtype, op, root: words[2] as usize }.to_string()
+}
+
+/// A hash that is equal on all ranks of a job that run the same build.
+pub(crate) fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

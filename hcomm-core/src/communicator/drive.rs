@@ -1,0 +1,171 @@
+//! A blocking call: drives a run in the caller's thread, and turns what goes wrong into errors that name ranks.
+
+#![allow(unsafe_code)] // polls a run over buffers that the caller lent for the call
+
+use std::sync::Arc;
+
+use super::call::Prepared;
+use super::group::Group;
+use super::remote::Exchange;
+use super::watch::Watch;
+use super::world::World;
+use crate::engine::{Buffers, Compiled, Lane, Next, Polled, Run, Stamps, Waiter};
+use crate::control::Activity;
+use crate::error::Result;
+
+/// Told of each movement of a run: lets a run make way for others.
+pub(super) trait Hold {
+    /// Something moved; may wait a while.
+    fn moved(&mut self);
+}
+
+/// A blocking call makes way for nothing.
+pub(super) struct NoHold;
+
+impl Hold for NoHold {
+    #[inline]
+    fn moved(&mut self) {}
+}
+
+/// What one thread needs to run calls: a lane, and what is kept from call to call.
+pub(super) struct Context {
+    lane: Lane,
+    run: Run,
+    /// The exchange of addresses before a remote plan; made at first use.
+    exchange: Option<Exchange>,
+    /// Where the calls of this lane are written down, for the others to see where this rank is.
+    activity: Option<Arc<Activity>>,
+    activity_key: u64,
+    /// Whether the latest call ran on mapped memory.
+    pub ran_remote: bool,
+}
+
+impl Context {
+    /// For lane `number` of `group`.
+    pub fn new(world: &World, group: &Group, number: u32, lane: Lane) -> Self {
+        let activity_key = group.id ^ u64::from(number);
+        let activity = world.activity(activity_key);
+        Self { lane, run: Run::default(), exchange: None, activity, activity_key, ran_remote: false }
+    }
+
+    /// A call under way, for questions about it.
+    pub fn watch<'a>(
+        &self,
+        world: &'a World,
+        group: &'a Group,
+        name: &'a crate::error::OperationName,
+        number: u64,
+    ) -> Watch<'a> {
+        Watch { world, group, activity: self.activity_key, name, number }
+    }
+
+    /// Runs a prepared call to its end.
+    ///
+    /// The buffers hold what the call needs, and are lent (or given) to it until this returns; after an error the lane must
+    /// not be used again, as its links may still name them.
+    pub fn execute(
+        &mut self,
+        world: &World,
+        group: &Group,
+        prepared: &Prepared,
+        buffers: Buffers,
+        number: u64,
+        hold: &mut impl Hold,
+    ) -> Result<()> {
+        let watch = self.watch(world, group, &prepared.name, number);
+        if let Some(activity) = &self.activity {
+            activity.begin(number, prepared.words);
+        }
+        let stamp = stamp(prepared.hash, number);
+        let Self { lane, run, exchange, ran_remote, activity, .. } = self;
+        *ran_remote = false;
+        let mut plan = &prepared.plan;
+        if let Some(remote) = &prepared.remote {
+            let exchange = exchange.get_or_insert_with(|| Exchange::new(group));
+            if exchange.all_registered(&watch, prepared, buffers, stamp, lane, run)? {
+                plan = remote;
+                *ran_remote = true;
+            }
+        }
+        run.begin(plan, lane, buffers, stamp.into());
+        if let (true, Some(exchange)) = (*ran_remote, exchange) {
+            run.set_remote(exchange.addresses());
+        }
+        // SAFETY: the buffers are lent for this call, those of other ranks by their own calls until the plan's last notes.
+        unsafe { drive(lane, run, plan, &watch, hold)? };
+        if let (Some(reducer), true) = (&plan.reducer, prepared.finish_count > 0) {
+            // SAFETY: the output holds `finish_count` elements of the reducer's type.
+            unsafe { reducer.finish(buffers.output, prepared.finish_count, group.size()) };
+        }
+        if let Some(activity) = activity {
+            activity.end(number);
+        }
+        Ok(())
+    }
+
+    /// Runs one plan over messages, outside of any collective.
+    ///
+    /// # Safety
+    /// As for [`Run::poll`].
+    pub unsafe fn exchange_messages(
+        &mut self,
+        watch: &Watch<'_>,
+        plan: &Compiled,
+        buffers: Buffers,
+        stamps: Stamps,
+    ) -> Result<()> {
+        self.run.begin(plan, &mut self.lane, buffers, stamps);
+        // SAFETY: the caller's promise.
+        unsafe { drive(&mut self.lane, &mut self.run, plan, watch, &mut NoHold) }
+    }
+}
+
+/// 32 bits that two ranks share only when they are in the same call of the same communicator.
+pub(super) fn stamp(hash: u64, number: u64) -> u32 {
+    // Fibonacci hashing (Knuth, TAOCP 3, 6.4) spreads the call number over all bits.
+    let mixed = hash ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 32) as u32 ^ mixed as u32
+}
+
+/// Polls until the run is done, waiting as the lane's policy says.
+///
+/// # Safety
+/// As for [`Run::poll`].
+pub(super) unsafe fn drive(
+    lane: &mut Lane,
+    run: &mut Run,
+    plan: &Compiled,
+    watch: &Watch<'_>,
+    hold: &mut impl Hold,
+) -> Result<()> {
+    let mut waiter = Waiter::new(lane.policy());
+    // Allocates only when it comes to a sleep.
+    let mut awaited = Vec::new();
+    loop {
+        // SAFETY: the caller's promise.
+        match unsafe { run.poll(plan, lane) } {
+            Ok(Polled::Done) => {
+                if waiter.moved() {
+                    lane.disarm();
+                }
+                return Ok(());
+            }
+            Ok(Polled::Moved) => {
+                if waiter.moved() {
+                    lane.disarm();
+                }
+                hold.moved();
+            }
+            Ok(Polled::Stuck) => match waiter.stuck() {
+                Next::Poll => {}
+                Next::Arm => lane.arm(),
+                Next::Sleep(nap) => {
+                    run.awaited(plan, lane, &mut awaited);
+                    lane.sleep(nap, &awaited);
+                    watch.check(waiter.since())?;
+                }
+            },
+            Err(fault) => return Err(watch.fault(fault, waiter.since())),
+        }
+    }
+}

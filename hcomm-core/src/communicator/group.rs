@@ -1,0 +1,77 @@
+//! The members of a communicator and where they are.
+
+use std::sync::Arc;
+
+use super::world::RankInfo;
+
+/// Who is in a communicator. Immutable once made.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// The same on all members, different for every communicator of the job.
+    pub id: u64,
+    /// This rank's place among `ranks`.
+    pub me: usize,
+    /// Members, numbered from 0 in this communicator.
+    pub ranks: Vec<RankInfo>,
+    /// Each member's rank in the job.
+    pub world_ranks: Vec<usize>,
+    /// Host index of each member; `None` when all are on one host.
+    pub hosts: Option<Arc<[usize]>>,
+    /// Members whose memory this rank can map (by place in the group; this rank not among them).
+    pub shared: Vec<bool>,
+    /// Every member shares memory with every other.
+    pub all_shared: bool,
+}
+
+impl Group {
+    pub fn new(id: u64, me: usize, ranks: Vec<RankInfo>, world_ranks: Vec<usize>, shared: Vec<bool>) -> Self {
+        let mut order: Vec<usize> = Vec::new();
+        let hosts: Vec<usize> = ranks
+            .iter()
+            .map(|rank| match order.iter().position(|&host| host == rank.host_index) {
+                Some(at) => at,
+                None => {
+                    order.push(rank.host_index);
+                    order.len() - 1
+                }
+            })
+            .collect();
+        let all_shared = shared.iter().enumerate().all(|(rank, &s)| s || rank == me) && order.len() == 1;
+        let hosts = (order.len() > 1).then(|| hosts.into());
+        Self { id, me, ranks, world_ranks, hosts, shared, all_shared }
+    }
+
+    pub fn size(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// Hosts, at least 1.
+    pub fn host_count(&self) -> usize {
+        self.hosts.as_ref().map_or(1, |hosts| hosts.iter().max().map_or(1, |&most| most + 1))
+    }
+
+    /// The group of `members` (ranks of this group, in the new order); this rank is one of them.
+    pub fn subset(&self, id: u64, members: &[usize]) -> Self {
+        let me = members.iter().position(|&m| m == self.me).expect("a rank makes only groups that it is in");
+        let ranks = members
+            .iter()
+            .enumerate()
+            .map(|(rank, &member)| RankInfo { rank, ..self.ranks[member].clone() })
+            .collect();
+        let world_ranks = members.iter().map(|&m| self.world_ranks[m]).collect();
+        let shared = members.iter().map(|&m| self.shared[m]).collect();
+        Self::new(id, me, ranks, world_ranks, shared)
+    }
+
+    /// What carries the messages, as shown in tables.
+    pub fn transport(&self) -> &'static str {
+        let local = self.shared.iter().any(|&s| s);
+        let remote = self.shared.iter().enumerate().any(|(rank, &s)| !s && rank != self.me);
+        match (local, remote) {
+            (false, false) => "self",
+            (true, false) => "shm",
+            (false, true) => "tcp",
+            (true, true) => "shm+tcp",
+        }
+    }
+}

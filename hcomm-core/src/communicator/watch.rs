@@ -1,0 +1,158 @@
+//! What a waiting call looks at, and the errors that it ends with: each names ranks, and all ranks of a job agree on the
+//! first failure through the control plane.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::call::describe;
+use super::group::Group;
+use super::world::World;
+use crate::control::Verdict;
+use crate::engine::LaneFault;
+use crate::error::{Error, OperationName, Result};
+use crate::transport::LinkError;
+
+/// A call under way, for questions about it.
+pub(crate) struct Watch<'a> {
+    pub world: &'a World,
+    pub group: &'a Group,
+    /// What its lane's calls are told apart by in the control plane.
+    pub activity: u64,
+    pub name: &'a OperationName,
+    pub number: u64,
+}
+
+/// A death is seen on a connection before the control plane knows whether the rank had left in good order.
+const VERDICT_PATIENCE: Duration = Duration::from_secs(2);
+
+impl Watch<'_> {
+    /// Looks at what the control plane knows and at the deadline. `since` is when the call last moved.
+    pub fn check(&self, since: Option<Instant>) -> Result<()> {
+        let waited = since.map(|since| since.elapsed()).unwrap_or_default();
+        let Some(membership) = &self.world.membership else { return Ok(()) };
+        if let Some(verdict) = membership.verdict() {
+            return Err(self.error_of(verdict, waited));
+        }
+        if let Some(gone) = self.vanished() {
+            // Its host's kernel says that the process is gone; whether it left well, the control plane knows a little
+            // later. A rank that left while a call waits for it will never come.
+            if waited > VERDICT_PATIENCE {
+                return Err(self.lost(gone, "its process ended".into(), waited));
+            }
+        }
+        if waited > self.world.config.timeout {
+            let missing = self.missing();
+            let error = Error::Timeout { operation: self.operation(), waited, missing };
+            return Err(self.agreed(error, waited));
+        }
+        Ok(())
+    }
+
+    /// The error behind a link's fault.
+    pub fn fault(&self, fault: LaneFault, since: Option<Instant>) -> Error {
+        let waited = since.map(|since| since.elapsed()).unwrap_or_default();
+        match fault.error {
+            LinkError::Closed(cause) => self.lost(fault.peer, cause, waited),
+            LinkError::Stamp { .. } | LinkError::Length { .. } => {
+                let error = Error::Mismatch {
+                    rank: self.group.me,
+                    mine: self.operation(),
+                    peer: fault.peer,
+                    theirs: OperationName(self.call_of(fault.peer)),
+                };
+                self.agreed(error, waited)
+            }
+            LinkError::Protocol(what) => {
+                let peer = format!("rank {} on {}", fault.peer, self.group.ranks[fault.peer].host);
+                self.agreed(Error::Protocol { peer, what }, waited)
+            }
+        }
+    }
+
+    fn operation(&self) -> OperationName {
+        OperationName(format!("{} #{}", self.name, self.number))
+    }
+
+    /// A member of this host whose process is gone.
+    fn vanished(&self) -> Option<usize> {
+        let gone = self.world.domain.closed_peers();
+        self.group.world_ranks.iter().position(|rank| gone.contains(rank))
+    }
+
+    /// `rank` (of the group) is lost, or whoever the job agrees was lost first.
+    fn lost(&self, rank: usize, cause: String, waited: Duration) -> Error {
+        let world_rank = self.group.world_ranks[rank];
+        match &self.world.membership {
+            Some(membership) => self.error_of(&membership.report_lost(world_rank, &cause), waited),
+            None => Error::PeerLost {
+                rank,
+                host: self.group.ranks[rank].host.clone(),
+                cause,
+                operation: self.operation(),
+                waited,
+            },
+        }
+    }
+
+    /// This rank's own error, told to the others; an earlier failure of the job wins.
+    fn agreed(&self, error: Error, waited: Duration) -> Error {
+        let Some(membership) = &self.world.membership else { return error };
+        match &*membership.report_abort(&error.to_string()) {
+            Verdict::Aborted { rank, .. } if *rank == self.world.place.rank => error,
+            verdict => self.error_of(verdict, waited),
+        }
+    }
+
+    fn error_of(&self, verdict: &Verdict, waited: Duration) -> Error {
+        // A rank of another communicator keeps its number in the job.
+        let in_group = |world_rank: usize| {
+            self.group.world_ranks.iter().position(|&rank| rank == world_rank).unwrap_or(world_rank)
+        };
+        match verdict {
+            Verdict::Lost { rank, host, cause } => Error::PeerLost {
+                rank: in_group(*rank),
+                host: host.clone(),
+                cause: cause.clone(),
+                operation: self.operation(),
+                waited,
+            },
+            Verdict::Aborted { rank, text } => Error::Aborted { rank: in_group(*rank), cause: text.clone() },
+        }
+    }
+
+    /// The ranks that have not come to this call, in words.
+    fn missing(&self) -> String {
+        let Some(membership) = &self.world.membership else { return "nothing is known of the others".into() };
+        match membership.laggards(self.activity, self.number, self.group.world_ranks.iter().copied()) {
+            Ok(laggards) if laggards.is_empty() => {
+                "all ranks have come to this call, but its data does not move; look at the links between them".into()
+            }
+            Ok(laggards) => laggards.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+            Err(error) => format!("who has not come is not known: {error}"),
+        }
+    }
+
+    /// What a rank of the group is doing, in words.
+    fn call_of(&self, rank: usize) -> String {
+        let unknown = || "something else".to_owned();
+        let Some(membership) = &self.world.membership else { return unknown() };
+        // Its next heartbeat tells of the call that it is in now.
+        std::thread::sleep(2 * self.world.config.heartbeat_interval);
+        match membership.laggards(self.activity, u64::MAX, [self.group.world_ranks[rank]]) {
+            Ok(laggards) => match laggards.first() {
+                Some(peer) if !peer.operation.is_empty() => format!("{} #{}", peer.operation, peer.call),
+                _ => unknown(),
+            },
+            Err(_) => unknown(),
+        }
+    }
+}
+
+impl World {
+    /// The slot in which a lane's calls are written down.
+    pub fn activity(&self, key: u64) -> Option<Arc<crate::control::Activity>> {
+        Some(self.membership.as_ref()?.activity(key))
+    }
+
+    pub(super) const DESCRIBE: fn(&[u64; 4]) -> String = describe;
+}

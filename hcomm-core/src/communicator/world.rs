@@ -1,0 +1,304 @@
+//! The job as this process sees it: its place, its settings, its memory, and the ways to the other ranks. Shared by all
+//! communicators of the process.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::group::Group;
+use super::parts::LaneParts;
+use crate::config::{Config, TransportChoice};
+use crate::control::{Member, Membership, Store, StoreServer};
+use crate::engine::Lane;
+use crate::error::{Error, Result};
+use crate::launch::Place;
+use crate::session::handshake::LinkId;
+use crate::topology::{cpus, interfaces};
+use crate::transport::shm::{Domain, Heap};
+use crate::transport::tcp::{Endpoint, Options, PeerAddress, TcpLink, Tuning};
+
+/// What is known of a rank of the communicator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankInfo {
+    /// Rank.
+    pub rank: usize,
+    /// Process id on its host.
+    pub pid: u32,
+    /// Host name.
+    pub host: String,
+    /// Index of its host, in order of first appearance.
+    pub host_index: usize,
+    /// The one processor it is bound to, if it is bound to one.
+    pub cpu: Option<usize>,
+    /// NUMA node, if known.
+    pub numa: Option<usize>,
+}
+
+/// A stopped process is silent, not dead: its operations time out before its lease does.
+const MIN_LEASE: Duration = Duration::from_secs(30);
+
+/// Frames of a link with several sockets: a system call and a header vanish beside so many bytes.
+const FRAME_BYTES: u32 = 256 << 10;
+
+/// How long a connection may take to say who it is.
+const GREETING: Duration = Duration::from_secs(2);
+
+/// First words of a rank to all others.
+#[derive(Debug, Serialize, Deserialize)]
+struct Hello {
+    info: RankInfo,
+    /// Equal for ranks that may share memory: boot id and network namespace, or `HCOMM_HOST_ID`.
+    host_id: String,
+    /// Where ranks of its host exchange descriptors.
+    domain: String,
+}
+
+/// Second words: what it can reach, and where it is reached.
+#[derive(Debug, Serialize, Deserialize)]
+struct Wiring {
+    /// Ranks whose memory it has mapped.
+    mapped: Vec<usize>,
+    /// Socket addresses, most useful first; empty when all ranks share memory.
+    addresses: Vec<String>,
+    /// Its part of the first lane.
+    lane: Vec<u64>,
+}
+
+/// See the module.
+pub(crate) struct World {
+    pub config: Config,
+    pub place: Place,
+    pub heap: Arc<Heap>,
+    pub domain: Arc<Domain>,
+    /// Ranks on this host, and the processors they may use.
+    pub local_ranks: usize,
+    pub processors: usize,
+    endpoint: Option<Endpoint>,
+    /// Socket addresses by rank.
+    addresses: Vec<Vec<String>>,
+    pub(super) membership: Option<Membership>,
+    server: Option<StoreServer>,
+    infos: Vec<RankInfo>,
+}
+
+/// Connects this process with the job; the group of all ranks and its first lane.
+pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Group>, Lane)> {
+    let deadline = Instant::now() + config.timeout;
+    let (server, store) = if place.size > 1 {
+        let (server, store) = place.open_store(config.timeout)?;
+        (server, Some(store))
+    } else {
+        (None, None)
+    };
+    let meeting = Meeting { store: store.clone(), place: place.clone(), deadline };
+    let heap = Heap::new()?;
+    let mut domain = Domain::start(&place.job_id, place.rank, Arc::clone(&heap))?;
+
+    let hello = Hello { info: this_rank(&place)?, host_id: host_id(&place)?, domain: domain.address() };
+    let hellos: Vec<Hello> = meeting.exchange("hello", &hello)?;
+    let mut hosts: Vec<&str> = Vec::new();
+    let mut infos = Vec::with_capacity(hellos.len());
+    for hello in &hellos {
+        let host_index = hosts.iter().position(|&id| id == hello.host_id).unwrap_or_else(|| {
+            hosts.push(&hello.host_id);
+            hosts.len() - 1
+        });
+        infos.push(RankInfo { host_index, ..hello.info.clone() });
+    }
+    let here = infos[place.rank].host_index;
+    let local = |rank: usize| infos[rank].host_index == here;
+    let local_ranks = (0..place.size).filter(|&rank| local(rank)).count();
+
+    let neighbours: Vec<(usize, String)> = (0..place.size)
+        .filter(|&rank| rank != place.rank && local(rank) && config.transport != TransportChoice::Tcp)
+        .map(|rank| (rank, hellos[rank].domain.clone()))
+        .collect();
+    let mapped = domain.connect(&neighbours, deadline.saturating_duration_since(Instant::now()))?;
+    if config.transport == TransportChoice::Shm && mapped.len() + 1 < place.size {
+        let far = (0..place.size).find(|rank| *rank != place.rank && !mapped.contains(rank)).unwrap_or_default();
+        return Err(Error::Setting {
+            name: "HCOMM_TRANSPORT".into(),
+            value: "shm".into(),
+            allowed: format!("rank {far} on {} shares no memory with rank {}; use auto or tcp", infos[far].host, place.rank),
+        });
+    }
+    let endpoint = if mapped.len() + 1 < place.size {
+        Some(open_endpoint(&config, &place, hosts.len() == 1)?)
+    } else {
+        None
+    };
+
+    let mut world = World {
+        local_ranks,
+        processors: cpus::usable()?,
+        config,
+        heap,
+        domain: Arc::new(domain),
+        endpoint,
+        addresses: Vec::new(),
+        membership: None,
+        server,
+        infos,
+        place,
+    };
+    let shared: Vec<bool> = (0..world.place.size).map(|rank| mapped.contains(&rank)).collect();
+    let parts = LaneParts::reserve(&world, &shared)?;
+    let addresses = world.endpoint.as_ref().map(Endpoint::addresses).unwrap_or_default();
+    let wiring = Wiring { mapped, addresses, lane: parts.encode() };
+    let wirings: Vec<Wiring> = meeting.exchange("wiring", &wiring)?;
+    check_agreement(&world, &wirings)?;
+    world.addresses = usable_addresses(&world, &wirings)?;
+    if let Some(store) = store {
+        world.membership = Some(Membership::join(
+            store,
+            Member {
+                rank: world.place.rank,
+                hosts: world.infos.iter().map(|info| info.host.clone()).collect(),
+                heartbeat: world.config.heartbeat_interval,
+                lease: world.config.timeout.max(MIN_LEASE),
+                store_rank: world.place.serve_store.then_some(world.place.rank),
+                describe: World::DESCRIBE,
+                ..Member::default()
+            },
+        )?);
+    }
+    let world = Arc::new(world);
+    let world_ranks = (0..world.place.size).collect();
+    let group = Group::new(0, world.place.rank, world.infos.clone(), world_ranks, shared);
+    let theirs: Vec<Vec<u64>> = wirings.into_iter().map(|wiring| wiring.lane).collect();
+    let lane = parts.connect(&world, &group, 0, &theirs)?;
+    Ok((world, Arc::new(group), lane))
+}
+
+/// Rank a maps b exactly when b maps a, or plans would differ between ranks.
+fn check_agreement(world: &World, wirings: &[Wiring]) -> Result<()> {
+    for (rank, wiring) in wirings.iter().enumerate() {
+        for &other in &wiring.mapped {
+            let mutual = wirings.get(other).is_some_and(|theirs| theirs.mapped.contains(&rank));
+            if !mutual {
+                let name = |rank: usize| world.infos.get(rank).map_or("?", |info| info.host.as_str());
+                return Err(Error::Startup(format!(
+                    "rank {rank} on {} maps the memory of rank {other} on {}, which cannot map back; set \
+                     HCOMM_TRANSPORT=tcp, or different HCOMM_HOST_ID for them",
+                    name(rank),
+                    name(other)
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn usable_addresses(world: &World, wirings: &[Wiring]) -> Result<Vec<Vec<String>>> {
+    let mut offers = Vec::with_capacity(wirings.len());
+    for (rank, wiring) in wirings.iter().enumerate() {
+        let parsed: std::result::Result<Vec<_>, _> = wiring.addresses.iter().map(|text| text.parse()).collect();
+        offers.push(parsed.map_err(|error| Error::Protocol {
+            peer: format!("rank {rank}"),
+            what: format!("offers {:?}, not socket addresses: {error}", wiring.addresses),
+        })?);
+    }
+    let hosts: Vec<usize> = world.infos.iter().map(|info| info.host_index).collect();
+    interfaces::drop_shared(&mut offers, &hosts)?;
+    Ok(offers.into_iter().map(|offer| offer.iter().map(ToString::to_string).collect()).collect())
+}
+
+/// Exchanges of values between all ranks through the store.
+struct Meeting {
+    store: Option<Arc<dyn Store>>,
+    place: Place,
+    deadline: Instant,
+}
+
+impl Meeting {
+    /// Publishes `mine` and returns everyone's, by rank.
+    fn exchange<T: Serialize + for<'a> Deserialize<'a>>(&self, what: &str, mine: &T) -> Result<Vec<T>> {
+        let fail = |rank: usize, cause: String| Error::Protocol { peer: format!("rank {rank}"), what: cause };
+        let encoded = serde_json::to_vec(mine).map_err(|error| Error::Startup(error.to_string()))?;
+        let decode = |rank: usize, bytes: &[u8]| {
+            serde_json::from_slice(bytes).map_err(|error| fail(rank, format!("its {what} cannot be read: {error}")))
+        };
+        let Some(store) = &self.store else { return Ok(vec![decode(0, &encoded)?]) };
+        let key = |rank: usize| format!("{what}/{rank}");
+        store.set(&key(self.place.rank), &encoded)?;
+        let mut all = Vec::with_capacity(self.place.size);
+        for rank in 0..self.place.size {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            let bytes = store.wait(&key(rank), left).map_err(|error| {
+                Error::Startup(format!("rank {rank} of {} has not come ({what}): {error}", self.place.size))
+            })?;
+            all.push(decode(rank, &bytes)?);
+        }
+        Ok(all)
+    }
+}
+
+fn this_rank(place: &Place) -> Result<RankInfo> {
+    let host = nix::unistd::gethostname().map_err(|error| Error::system("gethostname", error))?;
+    let cpu = cpus::bound_to()?;
+    Ok(RankInfo {
+        rank: place.rank,
+        pid: std::process::id(),
+        host: place.host_id.clone().unwrap_or_else(|| host.to_string_lossy().into_owned()),
+        host_index: 0,
+        cpu,
+        numa: cpu.and_then(cpus::numa_node),
+    })
+}
+
+/// What ranks that can share memory have in common: the running kernel, and the network namespace in which they meet.
+fn host_id(place: &Place) -> Result<String> {
+    if let Some(id) = &place.host_id {
+        return Ok(id.clone());
+    }
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map_err(|error| Error::system("/proc/sys/kernel/random/boot_id", error))?;
+    let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    Ok(format!("{} {}", boot.trim(), namespace.display()))
+}
+
+fn open_endpoint(config: &Config, place: &Place, one_host: bool) -> Result<Endpoint> {
+    let found = interfaces::list()?;
+    let choices = interfaces::choose(&found, config.socket_ifname.as_ref(), one_host)?;
+    for choice in &choices {
+        config.debug.print(&format!("interface {} {}: {}", choice.interface, choice.subnet.address, choice.reason));
+    }
+    let debug = config.debug;
+    Endpoint::start(Options {
+        job: place.job_id.clone(),
+        rank: place.rank,
+        local: choices.into_iter().map(|choice| choice.subnet).collect(),
+        sockets: 1,
+        frame_bytes: FRAME_BYTES,
+        queue: config.tx_queue_size,
+        tuning: Tuning { receive_buffer: config.rx_buffer_size, ..Tuning::default() },
+        timeout: config.timeout,
+        retry: config.retry_timeout,
+        greeting: GREETING,
+        log: Some(Arc::new(move |line: &str| debug.print(line))),
+    })
+}
+
+impl World {
+    /// A link to another rank over sockets.
+    pub fn tcp_link(&self, rank: usize, id: LinkId) -> Result<TcpLink> {
+        let endpoint = self.endpoint.as_ref().ok_or_else(|| {
+            Error::Startup(format!("no way to rank {rank}: it shares no memory with rank {}", self.place.rank))
+        })?;
+        endpoint.link(&PeerAddress { rank, addresses: self.addresses[rank].clone() }, id)
+    }
+}
+
+impl Drop for World {
+    /// Leaves in good order: the others must not take the end of this process for a death, and whoever serves the store
+    /// serves until the others are done.
+    fn drop(&mut self) {
+        if let Some(membership) = self.membership.take() {
+            membership.leave();
+        }
+        if let Some(server) = self.server.take() {
+            server.wait_for_clients_to_leave(0, Duration::from_secs(30));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What a rank is doing, written by its data plane and read by its membership thread.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Words that say what a call is, in the writer's own encoding.
+pub type CallWords = [u64; 4];
+
+/// The latest call of one communicator. The data plane writes it with plain stores; a reader in between may see the words of
+/// one call with the number of the next, which does not matter: it is read to say where a rank *stays*.
+#[derive(Debug, Default)]
+pub struct Activity {
+    begun: AtomicU64,
+    ended: AtomicU64,
+    words: [AtomicU64; 4],
+}
+
+impl Activity {
+    /// Call `number`, counted from 1, begins.
+    pub fn begin(&self, number: u64, words: CallWords) {
+        for (slot, word) in self.words.iter().zip(words) {
+            slot.store(word, Ordering::Relaxed);
+        }
+        self.begun.store(number, Ordering::Relaxed);
+    }
+
+    /// Call `number` has ended.
+    pub fn end(&self, number: u64) {
+        self.ended.store(number, Ordering::Relaxed);
+    }
+
+    /// One line for the store.
+    pub(super) fn line(&self, communicator: u64, describe: fn(&CallWords) -> String) -> String {
+        let (begun, ended) = (self.begun.load(Ordering::Relaxed), self.ended.load(Ordering::Relaxed));
+        let words = std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
+        let operation = if begun == 0 { String::new() } else { describe(&words).replace(['\n', '\r'], " ") };
+        format!("{communicator} {begun} {ended} {operation}\n")
+    }
+}
+
+/// A rank that has not come to a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Laggard {
+    /// Its rank in the job.
+    pub rank: usize,
+    /// Its host.
+    pub host: String,
+    /// Number of its latest call on the communicator asked for; 0 when it has made none.
+    pub call: u64,
+    /// Whether it is still in that call.
+    pub inside: bool,
+    /// That call in words.
+    pub operation: String,
+    /// How long nothing was heard of its process; `None` when nothing ever was.
+    pub silent: Option<Duration>,
+    /// Whether it has left the job in good order.
+    pub left: bool,
+}
+
+/// A process is heard of five times a second: less silence than this says nothing.
+const NOTABLE_SILENCE: Duration = Duration::from_secs(1);
+
+impl fmt::Display for Laggard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Laggard { rank, host, call, inside, operation, silent, left } = self;
+        write!(f, "rank {rank} on {host} has not come: ")?;
+        match (*left, *call) {
+            (true, 0) => return write!(f, "it has left the job"),
+            (true, _) => return write!(f, "it has left the job after call #{call} ({operation})"),
+            (_, 0) => write!(f, "it has made no call yet")?,
+            _ if *inside => write!(f, "it is in call #{call} ({operation})")?,
+            _ => write!(f, "its last call was #{call} ({operation})")?,
+        }
+        match silent {
+            None => write!(f, ", never heard of"),
+            Some(silent) if *silent >= NOTABLE_SILENCE => write!(f, ", silent for {:.1} s", silent.as_secs_f64()),
+            Some(_) => write!(f, ", its process is alive"),
+        }
+    }
+}
+
+/// What [`Activity::line`] said of `communicator`: latest call, whether it is still in it, and its words.
+pub(super) fn parse(lines: &[u8], communicator: u64) -> Option<(u64, bool, String)> {
+    let lines = String::from_utf8_lossy(lines);
+    lines.lines().find_map(|line| {
+        let mut words = line.splitn(4, ' ');
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let (theirs, begun, ended) = (number()?, number()?, number()?);
+        (theirs == communicator).then(|| (begun, begun != ended, words.next().unwrap_or_default().to_owned()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_was_written() {
+        let activity = Activity::default();
+        let describe = |words: &CallWords| format!("all_reduce of {}", words[0]);
+        assert_eq!(parse(activity.line(7, describe).as_bytes(), 7), Some((0, false, String::new())));
+        activity.begin(3, [1024, 0, 0, 0]);
+        let lines = format!("{}{}", Activity::default().line(6, describe), activity.line(7, describe));
+        assert_eq!(parse(lines.as_bytes(), 7), Some((3, true, "all_reduce of 1024".into())));
+        activity.end(3);
+        assert_eq!(parse(activity.line(7, describe).as_bytes(), 7), Some((3, false, "all_reduce of 1024".into())));
+        assert_eq!(parse(lines.as_bytes(), 8), None);
+        assert_eq!(parse(b"\xff garbage\n7 x", 7), None);
+    }
+
+    #[test]
+    fn laggards_in_words() {
+        let (host, operation) = ("b".to_owned(), "barrier".to_owned());
+        let silent = Some(Duration::from_millis(12_340));
+        let mut laggard = Laggard { rank: 2, host, call: 41, inside: true, operation, silent, left: false };
+        assert_eq!(laggard.to_string(), "rank 2 on b has not come: it is in call #41 (barrier), silent for 12.3 s");
+        laggard = Laggard { inside: false, silent: Some(Duration::from_millis(90)), ..laggard };
+        assert_eq!(
+            laggard.to_string(),
+            "rank 2 on b has not come: its last call was #41 (barrier), its process is alive"
+        );
+        laggard = Laggard { left: true, ..laggard };
+        assert_eq!(laggard.to_string(), "rank 2 on b has not come: it has left the job after call #41 (barrier)");
+    }
+}
