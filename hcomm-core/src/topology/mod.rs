@@ -1,1 +1,3 @@
-//! (to come)
+//! What hardware is here.
+
+pub mod cpus;
