@@ -93,6 +93,3 @@ fn bind_address(url: &str, host: &str, port: u16) -> Result<SocketAddr> {
     };
     Ok(SocketAddr::new(any, port))
 }
-
-#[cfg(test)]
-mod tests;

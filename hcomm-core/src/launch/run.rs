@@ -74,8 +74,7 @@ pub fn run(launch: &Launch) -> Result<Outcome> {
             let job_id = new_job_id();
             let server = StoreServer::start(head_address(hosts, store.as_deref())?, &job_id)?;
             let size = hosts.iter().map(|host| host.ranks).sum();
-            let store_url = store.clone().filter(|url| !url.ends_with(":0"));
-            let store_url = store_url.unwrap_or_else(|| format!("tcp://{}", server.address()));
+            let store_url = store.clone().unwrap_or_else(|| format!("tcp://{}", server.address()));
             let ranks = local_ranks(launch, 0, 0, size, store_url, job_id);
             run_on_hosts(&ranks, hosts, agent.as_deref(), &signals)
         }
@@ -133,7 +132,7 @@ fn new_job_id() -> String {
 /// Where the head serves the store so that `hosts` reach it.
 fn head_address(hosts: &[HostSpec], store: Option<&str>) -> Result<SocketAddr> {
     if let Some(url) = store {
-        let address = url.strip_prefix("tcp://").unwrap_or(url);
+        let address = url.strip_prefix("tcp://").unwrap_or_default(); // an error below, then
         let (host, port) = split_address(url, address)?;
         return bind_address(url, &host, port);
     }

@@ -20,6 +20,10 @@ use crate::error::{Error, Result};
 /// How long the others have to notice by themselves that one has failed, and to say so.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How often children are looked at though no signal came: in a program whose other threads do not block it, the kernel
+/// may throw the signal of an ended child away.
+const LOOK: Duration = Duration::from_millis(200);
+
 /// How a launch ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
@@ -220,13 +224,11 @@ impl<'a> Supervisor<'a> {
 
     /// Waits until something happens.
     fn wait(&mut self) {
-        let timeout = match self.stage {
-            Stage::Grace(end) | Stage::Asked(end) => {
-                let left = end.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-            }
-            Stage::Running | Stage::Killed => PollTimeout::NONE,
+        let left = match self.stage {
+            Stage::Grace(end) | Stage::Asked(end) => end.saturating_duration_since(Instant::now()),
+            Stage::Running | Stage::Killed => LOOK,
         };
+        let timeout = PollTimeout::try_from(left.min(LOOK) + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
         let stdin = std::io::stdin();
         let listens = self.stage == Stage::Running;
         let stdin = (self.ends_with_stdin && listens).then(|| stdin.as_fd());
