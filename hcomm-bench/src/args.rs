@@ -196,7 +196,7 @@ pub struct Bench {
     /// The same from a file: a line "HOST slots=N" or "HOST:N" a host
     #[arg(long, value_name = "FILE", conflicts_with = "join", help_heading = "Ranks")]
     hostfile: Option<PathBuf>,
-    /// Command that starts a command on a host, instead of ssh; {host} stands for the host
+    /// Instead of ssh: run as COMMAND HOST PROGRAM ARGUMENTS
     #[arg(long, value_name = "COMMAND", conflicts_with = "join", help_heading = "Ranks")]
     launch_agent: Option<String>,
     /// Meet the other hosts, which are given the same command, at this address: tcp://HOST:PORT

@@ -36,6 +36,9 @@ use run::Outcome;
 
 /// The whole program.
 pub fn main() -> ExitCode {
+    if let Some(ended) = ranks::as_agent() {
+        return exit(ended);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -48,6 +51,10 @@ pub fn main() -> ExitCode {
         Some(command) => print(command),
         None => bench(&cli.bench),
     };
+    exit(result)
+}
+
+fn exit(result: failure::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|failure| {
         eprintln!("hcomm-bench: {failure}");
         ExitCode::from(failure.code)
