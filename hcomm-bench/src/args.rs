@@ -21,16 +21,16 @@ Examples:
   hcomm-bench --join tcp://alpha:29500 --nodes 4 -g 8     the same line on each of 4 hosts
 
 Times:
-  time   mean of a loop of operations without a clock read inside, of the slowest rank (see -a)
-  p50, p99   of single operations (of -m together), timed one by one in a second loop; each is the time of the
-         slowest rank in that iteration, less the cost of reading the clock
-  algbw  size / time; busbw is algbw by nccl-tests' factor of the collective. GB are 10^9 bytes.
+  time      mean of operations back to back, with no clock read between them; of the slowest rank (-a)
+  p50, p99  of single iterations, each timed by itself in a second loop, less the cost of a clock read;
+            in each iteration the slowest rank counts. For operations of 20 us and more one loop is both.
+  algbw     size / time; busbw is algbw by nccl-tests' factor of the collective. 1 GB is 10^9 bytes.
 
 Exit codes: 0 good, 1 failed (wrong result, lost rank), 2 bad arguments.";
 
 /// Measures and checks collective communication.
 #[derive(Debug, Parser)]
-#[command(name = "hcomm-bench", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true, max_term_width = 100)]
+#[command(name = "hcomm-bench", bin_name = "hcomm-bench", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -196,8 +196,8 @@ pub struct Bench {
     /// The same from a file: a line "HOST slots=N" or "HOST:N" a host
     #[arg(long, value_name = "FILE", conflicts_with = "join", help_heading = "Ranks")]
     hostfile: Option<PathBuf>,
-    /// Command that starts a command on a host, instead of ssh; {host} stands for the host
-    #[arg(long, value_name = "COMMAND", help_heading = "Ranks")]
+    /// Instead of ssh: run as COMMAND HOST PROGRAM ARGUMENTS
+    #[arg(long, value_name = "COMMAND", conflicts_with = "join", help_heading = "Ranks")]
     launch_agent: Option<String>,
     /// Meet the other hosts, which are given the same command, at this address: tcp://HOST:PORT
     #[arg(long, value_name = "URL", requires = "nodes", help_heading = "Ranks")]

@@ -102,35 +102,66 @@ fn decode_u64(bytes: &[u8]) -> Result<u64> {
     Ok(u64::from_le_bytes(array))
 }
 
-impl Group for Communicator {
+/// The real ranks. What the environment and the configuration fix stays fixed where the command line says nothing.
+pub struct Ranks {
+    communicator: Communicator,
+    configured: Force,
+    forced: Force,
+}
+
+impl Ranks {
+    /// Wraps a communicator whose settings fix `configured`.
+    pub fn new(communicator: Communicator, configured: Force) -> Ranks {
+        Ranks { communicator, configured, forced: configured }
+    }
+}
+
+impl Group for Ranks {
     fn rank(&self) -> usize {
-        Communicator::rank(self)
+        self.communicator.rank()
     }
     fn size(&self) -> usize {
-        Communicator::size(self)
+        self.communicator.size()
     }
     fn ranks(&self) -> &[RankInfo] {
-        Communicator::ranks(self)
+        self.communicator.ranks()
     }
     fn alloc(&self, bytes: usize, registered: bool) -> Result<Memory> {
-        if registered { Communicator::alloc(self, bytes).map(Memory::Registered) } else { Memory::plain(bytes) }
+        if registered { self.communicator.alloc(bytes).map(Memory::Registered) } else { Memory::plain(bytes) }
     }
     fn run(&mut self, call: &Call, input: &[u8], output: &mut [u8]) -> Result<()> {
-        Communicator::run(self, call, input, output)
+        self.communicator.run(call, input, output)
     }
     fn run_in_place(&mut self, call: &Call, buffer: &mut [u8]) -> Result<()> {
-        Communicator::run_in_place(self, call, buffer)
+        self.communicator.run_in_place(call, buffer)
     }
     fn last_run(&self) -> RunInfo {
-        Communicator::last_run(self)
+        self.communicator.last_run()
     }
     fn force(&mut self, force: Force) -> Result<()> {
-        Communicator::force(self, force)
+        self.forced = Force {
+            algorithm: force.algorithm.or(self.configured.algorithm),
+            chunk_bytes: force.chunk_bytes.or(self.configured.chunk_bytes),
+            channels: force.channels.or(self.configured.channels),
+        };
+        self.communicator.force(self.forced)
     }
     fn supports(&self, call: &Call, algorithm: Algorithm) -> Result<()> {
-        Communicator::supports(self, call, algorithm)
+        self.communicator.supports(call, algorithm)
     }
     fn all_gather_bytes(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        Communicator::all_gather_bytes(self, mine)
+        self.communicator.all_gather_bytes(mine)
+    }
+    /// The barriers of the benchmark itself are not bound to the algorithm under test, which may not know barriers.
+    fn barrier(&mut self) -> Result<()> {
+        let bound = self.forced != Force::default();
+        if bound {
+            self.communicator.force(Force::default())?;
+        }
+        self.communicator.run(&barrier_call(), &[], &mut [])?;
+        if bound {
+            self.communicator.force(self.forced)?;
+        }
+        Ok(())
     }
 }

@@ -30,11 +30,15 @@ use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
 use failure::Failure;
+use group::Group;
 use ranks::Role;
 use run::Outcome;
 
 /// The whole program.
 pub fn main() -> ExitCode {
+    if let Some(ended) = ranks::as_agent() {
+        return exit(ended);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -47,6 +51,10 @@ pub fn main() -> ExitCode {
         Some(command) => print(command),
         None => bench(&cli.bench),
     };
+    exit(result)
+}
+
+fn exit(result: failure::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|failure| {
         eprintln!("hcomm-bench: {failure}");
         ExitCode::from(failure.code)
@@ -55,12 +63,12 @@ pub fn main() -> ExitCode {
 
 fn bench(arguments: &args::Bench) -> failure::Result<ExitCode> {
     let settings = arguments.settings()?;
-    let mut communicator = match ranks::become_rank(&settings)? {
-        Role::Rank(communicator) => communicator,
+    let mut ranks = match ranks::become_rank(&settings)? {
+        Role::Rank(ranks) => ranks,
         Role::Launcher(code) => return Ok(code),
     };
-    let rank = communicator.rank();
-    match run::run(&mut *communicator, &settings) {
+    let rank = ranks.rank();
+    match run::run(&mut *ranks, &settings) {
         Ok(Outcome::Good) => Ok(ExitCode::SUCCESS),
         Ok(Outcome::Wrong) => Ok(ExitCode::from(1)),
         Err(failure) if rank > 0 && failure.code == 2 => Ok(ExitCode::from(2)), // rank 0 says the same

@@ -146,11 +146,6 @@ impl Totals {
     pub fn average_busbw(&self) -> Option<f64> {
         (self.cells > 0).then(|| self.busbw / self.cells as f64)
     }
-
-    /// Whether every result was right.
-    pub fn right(&self) -> bool {
-        self.wrong == 0 && self.out_of_bounds == 0
-    }
 }
 
 impl Times {

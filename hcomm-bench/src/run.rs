@@ -77,7 +77,7 @@ fn cases(settings: &Settings, ranks: usize) -> Result<Vec<Case>> {
                     settings.sizes.iter().map(|bytes| Shape::new(workload, dtype, op, root, ranks, *bytes)).collect();
                 // Sizes below one element a block, and all of a barrier's, are the same.
                 shapes.dedup_by_key(|shape| (shape.bytes, shape.count));
-                cases.extend(shapes.into_iter().map(|shape| Case { workload, shape, force: force.clone() }));
+                cases.extend(shapes.into_iter().map(|shape| Case { workload, shape, force }));
             }
         }
     }
@@ -252,7 +252,7 @@ impl<'a, G: Group> Bench<'a, G> {
     fn row(&mut self, case: &Case) -> Result<Row> {
         let shape = &case.shape;
         let collective = case.workload.collective;
-        self.group.force(case.force.clone())?;
+        self.group.force(case.force)?;
         let out_of_place = self.cell(case, false)?;
         let run = self.group.last_run();
         let in_place = if case.workload.has_in_place() { Some(self.cell(case, true)?) } else { None };

@@ -125,8 +125,8 @@ pub fn channel_counts(flag: &str, text: &str) -> Result<Vec<Option<usize>>> {
     let item = |word: &str| match word.trim() {
         word if word.eq_ignore_ascii_case("auto") => Ok(None),
         word => match word.parse::<usize>() {
-            Ok(count @ 1..=64) => Ok(Some(count)),
-            _ => Err(Failure::usage(format!("{flag} {word}: not a count of channels"), "use 1 to 64, or auto")),
+            Ok(count) if count > 0 => Ok(Some(count)),
+            _ => Err(Failure::usage(format!("{flag} {word}: not a count of channels"), "use 1, 2, ..., or auto")),
         },
     };
     text.split(',').map(item).collect()

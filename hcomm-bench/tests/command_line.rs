@@ -22,7 +22,7 @@ fn mistakes_exit_2_with_a_sentence_and_a_hint_on_stderr() {
         (&["--algorithm", "nosuch"], &["nosuch", "ring", "halving_doubling"]),
         (&["--chunk-size", "0"], &["--chunk-size 0", "hint"]),
         (&["all_redcue"], &["all_redcue", "all_reduce"]),
-        (&["-z", "7"], &["-z"]),
+        (&["-z", "7"], &["--blocking"]),
         (&["--step", "1M", "-f", "2"], &["cannot be used with"]),
         (&["--no-such-flag"], &["--no-such-flag"]),
     ] {
@@ -53,5 +53,5 @@ fn help_version_completions_and_manual_go_to_stdout() {
 #[test]
 fn the_second_name_is_the_same_program() {
     let help = |name: &str| Command::cargo_bin(name).unwrap().arg("--help").output().unwrap().stdout;
-    assert_eq!(help("hcomm-bench"), help("hcomm-benchmark"));
+    assert!(help("hcomm-bench") == help("hcomm-benchmark"));
 }

@@ -75,10 +75,10 @@ impl Pattern {
                 Rule::Avg { most, spread } => {
                     let shared = mix(shared_key, position);
                     let turned = self.turned(rank, shared);
-                    let alone = turned % 2 == 0 && turned + 1 == self.ranks;
+                    let alone = turned.is_multiple_of(2) && turned + 1 == self.ranks;
                     let apart = if alone { 0 } else { scale(mix(shared, turned / 2), spread as u64 + 1) as i64 };
                     let average = spread + scale(shared, (most - spread + 1) as u64) as i64; // no value is negative
-                    self.with_sign(shared, if turned % 2 == 0 { average + apart } else { average - apart })
+                    self.with_sign(shared, if turned.is_multiple_of(2) { average + apart } else { average - apart })
                 }
             };
         }

@@ -91,11 +91,6 @@ impl Report {
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
-
-    /// Sums over all rows.
-    pub fn totals(&self) -> &Totals {
-        &self.totals
-    }
 }
 
 fn open(name: &str) -> Result<Box<dyn Write>> {

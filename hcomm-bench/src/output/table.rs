@@ -149,8 +149,8 @@ pub fn how(row: &Row) -> String {
 
 fn short_size(bytes: u64) -> String {
     match bytes {
-        _ if bytes % (1 << 20) == 0 => format!("{}M", bytes >> 20),
-        _ if bytes % (1 << 10) == 0 => format!("{}K", bytes >> 10),
+        _ if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{}K", bytes >> 10),
         _ => bytes.to_string(),
     }
 }

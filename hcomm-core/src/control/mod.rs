@@ -8,6 +8,7 @@
 
 mod activity;
 mod embedded;
+mod file;
 mod membership;
 mod protocol;
 mod server;
@@ -91,6 +92,12 @@ pub fn connect(url: &str, job_id: &str, timeout: Duration) -> Result<Arc<dyn Sto
     if let Some(address) = url.strip_prefix("tcp://") {
         let (host, port) = split_address(url, address)?;
         return Ok(Arc::new(embedded::EmbeddedStore::connect(&host, port, job_id, timeout)?));
+    }
+    if let Some(path) = url.strip_prefix("file://") {
+        if !path.starts_with('/') || path.len() < 2 {
+            return Err(bad_url(url));
+        }
+        return Ok(Arc::new(file::FileStore::open(path.as_ref(), job_id, timeout)?));
     }
     Err(bad_url(url))
 }

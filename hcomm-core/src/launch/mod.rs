@@ -3,15 +3,25 @@
 //! A rank learns its [`Place`] from the environment of whatever started it. Nothing here decides what runs on the same host
 //! as what: launchers know, but get it wrong in containers, so the transports find out by facts.
 
+mod agent;
 mod environment;
+mod hosts;
+mod join;
+mod local;
 mod nodelist;
+mod run;
+mod supervise;
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use agent::{AGENT_ARGUMENT, run_as_agent};
 pub use environment::detect;
+pub use hosts::{HostSpec, parse_hostfile, parse_hosts};
+pub use run::{Launch, Plan, run};
+pub use supervise::Outcome;
 
 use crate::control::{Store, StoreServer, connect, split_address};
 use crate::error::{Error, Result};

@@ -1,0 +1,98 @@
+//! Starts ranks on this host.
+//!
+//! Each rank asks the kernel to kill it when its launcher dies, so that not even `kill -9` of the launcher leaves one behind.
+
+#![allow(unsafe_code)] // between fork and exec
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getpid, getppid};
+
+use super::supervise::{Supervisor, Worker};
+use crate::error::{Error, Result};
+use crate::topology::cpus::Cpus;
+
+/// How long a rank has to end when asked to, before it is killed.
+pub(super) const RANK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The ranks of a job that run on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LocalRanks {
+    pub(super) program: PathBuf,
+    pub(super) args: Vec<OsString>,
+    /// Rank of the first of them.
+    pub(super) first: usize,
+    /// How many of them.
+    pub(super) count: usize,
+    /// How many in the whole job.
+    pub(super) size: usize,
+    pub(super) store_url: String,
+    pub(super) job_id: String,
+    /// Whether each is bound to a processor of its own, where there are enough.
+    pub(super) bind: bool,
+    /// More variables for them.
+    pub(super) environment: Vec<(String, String)>,
+}
+
+impl LocalRanks {
+    /// Starts them all under `supervisor`. The calling thread must live as long as they: the kernel takes its end for the
+    /// launcher's.
+    ///
+    /// # Errors
+    /// [`Error::Startup`] naming the first rank that could not be started; those before it are in the supervisor.
+    pub(super) fn start(&self, supervisor: &mut Supervisor<'_>) -> Result<()> {
+        let cpus = Cpus::of_this_process();
+        let bind = self.bind && self.count <= cpus.usable();
+        for index in 0..self.count {
+            let cpu = bind.then(|| cpus.allowed[index]);
+            let rank = self.first + index;
+            let child = self.command(index, cpu)?.spawn().map_err(|e| {
+                Error::Startup(format!("cannot start rank {rank} ({}): {e}", self.program.display()))
+            })?;
+            supervisor.add(Worker { name: format!("rank {rank}"), child, stdin: None });
+        }
+        Ok(())
+    }
+
+    fn command(&self, index: usize, cpu: Option<usize>) -> Result<Command> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).stdin(Stdio::null());
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let numbers = [
+            ("HCOMM_RANK", self.first + index),
+            ("HCOMM_WORLD_SIZE", self.size),
+            ("HCOMM_LOCAL_RANK", index),
+            ("HCOMM_LOCAL_SIZE", self.count),
+            ("HCOMM_STORE_SERVED", 1),
+        ];
+        command.envs(numbers.map(|(name, number)| (name, number.to_string())));
+        command.env("HCOMM_STORE", &self.store_url).env("HCOMM_JOB_ID", &self.job_id);
+        let mut mask = CpuSet::new();
+        if let Some(cpu) = cpu {
+            mask.set(cpu).map_err(|e| Error::system(format!("cannot bind to processor {cpu}"), e))?;
+        }
+        let launcher = getpid();
+        let prepare = move || {
+            set_pdeathsig(Signal::SIGKILL)?;
+            // Had the launcher died before that call, nobody would kill this process.
+            if getppid() != launcher {
+                return Err(std::io::ErrorKind::BrokenPipe.into());
+            }
+            if cpu.is_some() {
+                sched_setaffinity(Pid::from_raw(0), &mask)?;
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec only async-signal-safe calls may be made. These are three system calls on values
+        // that were made before the fork; none allocates or locks, and the errors they make hold a number only.
+        unsafe { command.pre_exec(prepare) };
+        Ok(command)
+    }
+}
