@@ -23,7 +23,8 @@ fn main() -> ExitCode {
     if let Some(outcome) = launch::run_as_agent() {
         return report(outcome);
     }
-    if std::env::var("HCOMM_RANK").is_ok() {
+    // Ranks of our own launcher have its variables too; those of others have no plan.
+    if std::env::var("HCOMM_RANK").is_ok() || std::env::var(PLAN).is_err() && std::env::var(ACT).is_ok() {
         return rank();
     }
     if let Ok(plan) = std::env::var(PLAN) {
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-const TESTS: [(&str, fn()); 10] = [
+const TESTS: [(&str, fn()); 12] = [
     ("ranks_meet_and_end", ranks_meet_and_end),
     ("a_failing_rank_ends_the_job_with_its_code", a_failing_rank_ends_the_job_with_its_code),
     ("a_killed_rank_ends_the_job_and_is_named", a_killed_rank_ends_the_job_and_is_named),
@@ -53,6 +54,8 @@ const TESTS: [(&str, fn()); 10] = [
     ("a_killed_head_leaves_no_rank_on_any_host", a_killed_head_leaves_no_rank_on_any_host),
     ("hosts_that_join_meet", hosts_that_join_meet),
     ("one_interrupted_host_ends_all_that_joined", one_interrupted_host_ends_all_that_joined),
+    ("ranks_of_open_mpi_meet", ranks_of_open_mpi_meet),
+    ("ranks_of_mpich_meet", ranks_of_mpich_meet),
 ];
 
 // The rank.
@@ -60,7 +63,7 @@ const TESTS: [(&str, fn()); 10] = [
 fn rank() -> ExitCode {
     let place = launch::detect(&|name| std::env::var(name).ok()).unwrap().unwrap();
     let (server, store) = place.open_store(LONG).unwrap();
-    assert!(server.is_none(), "the launcher serves");
+    assert_eq!(server.is_some(), place.source != "hcomm" && place.rank == 0, "our launcher serves, or rank 0");
     let hosts = vec!["here".to_owned(); place.size];
     let member = Member { rank: place.rank, hosts, heartbeat: Duration::from_millis(10), ..Member::default() };
     let membership = Membership::join(store.clone(), member).unwrap();
@@ -73,6 +76,9 @@ fn rank() -> ExitCode {
     match std::env::var(ACT).unwrap().as_str() {
         "end" => {
             membership.leave();
+            if let Some(server) = server {
+                assert!(server.wait_for_clients_to_leave(1, LONG));
+            }
             return ExitCode::SUCCESS;
         }
         "fail" if rank == 1 => std::process::exit(7),
@@ -161,7 +167,8 @@ impl Job {
     fn ranks(&mut self, count: usize, size: usize) -> Vec<i32> {
         let of = format!(" of {size} pid ");
         let mut pid = || {
-            let line = self.lines.next().unwrap_or_else(|| panic!("the job ended before {count} ranks were up")).unwrap();
+            let line =
+                self.lines.next().unwrap_or_else(|| panic!("the job ended before {count} ranks were up")).unwrap();
             line.split_once(&of).unwrap_or_else(|| panic!("{line}")).1.parse().unwrap()
         };
         (0..count).map(|_| pid()).collect()
@@ -290,4 +297,27 @@ fn one_interrupted_host_ends_all_that_joined() {
     let codes = nodes.map(|node| node.end().0);
     assert!(codes[0].is_some_and(|code| code != 0) && codes[1] == Some(130), "{codes:?}");
     assert_gone(&pids);
+}
+
+fn ranks_of_open_mpi_meet() {
+    ranks_of_another_launcher_meet("mpirun.openmpi", &["--allow-run-as-root", "--oversubscribe", "-n", "3"]);
+}
+
+fn ranks_of_mpich_meet() {
+    ranks_of_another_launcher_meet("mpirun.mpich", &["-n", "3"]);
+}
+
+fn ranks_of_another_launcher_meet(launcher: &str, args: &[&str]) {
+    let mut command = Command::new(launcher);
+    command.args(args).arg(std::env::current_exe().unwrap()).env(ACT, "end").stdin(Stdio::null());
+    let output = match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            println!("skipped: {launcher} is not installed");
+            return;
+        }
+        output => output.unwrap(),
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.matches(" of 3 pid ").count(), 3, "{said}");
 }

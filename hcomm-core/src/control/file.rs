@@ -207,7 +207,10 @@ impl Store for FileStore {
         self.locked(|| {
             let path = self.inner.path('l', key);
             if path.exists() && !self.inner.leases().contains_key(key) {
-                return Err(std::io::Error::new(ErrorKind::AlreadyExists, format!("key {key} is leased by another process")));
+                return Err(std::io::Error::new(
+                    ErrorKind::AlreadyExists,
+                    format!("key {key} is leased by another process"),
+                ));
             }
             // Locked before it has its name: nobody can find it unlocked.
             let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);

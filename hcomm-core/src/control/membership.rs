@@ -327,12 +327,7 @@ impl Shared {
         state.store_error = Some(error);
     }
 
-    fn laggards(
-        &self,
-        communicator: u64,
-        number: u64,
-        ranks: impl IntoIterator<Item = usize>,
-    ) -> Result<Vec<Laggard>> {
+    fn laggards(&self, communicator: u64, number: u64, ranks: impl IntoIterator<Item = usize>) -> Result<Vec<Laggard>> {
         let items = self.store.list(&format!("{}/activity/", self.member.prefix))?;
         let by_key: BTreeMap<&str, _> = items.iter().map(|item| (item.key.as_str(), item)).collect();
         let left = self.state().left.clone();

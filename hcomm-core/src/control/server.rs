@@ -16,9 +16,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::check_job_id;
-use super::protocol::{
-    MAX_REQUEST_BYTES, Refusal, Welcome, decode_hello, decode_request, encode_response, next_frame,
-};
+use super::protocol::{MAX_REQUEST_BYTES, Refusal, Welcome, decode_hello, decode_request, encode_response, next_frame};
 use super::table::{Answer, Session, Table};
 use crate::error::{Error, Result};
 

@@ -80,9 +80,10 @@ fn orders(ranks: &LocalRanks, first: usize, count: usize) -> Orders {
 fn start_agent(ranks: &LocalRanks, host: &HostSpec, agent: Option<&[OsString]>, orders: &Orders) -> Result<Worker> {
     let failed = |what: String| Error::Startup(format!("cannot start ranks on {}: {what}", host.name));
     let mut command = agent_command(ranks.program.as_os_str(), &host.name, agent);
-    let mut child = command.stdin(Stdio::piped()).spawn().map_err(|e| {
-        failed(format!("{}: {e}", command.get_program().display()))
-    })?;
+    let mut child = command
+        .stdin(Stdio::piped())
+        .spawn()
+        .map_err(|e| failed(format!("{}: {e}", command.get_program().display())))?;
     let mut line = serde_json::to_vec(orders).map_err(|e| failed(e.to_string()))?;
     line.push(b'\n');
     let mut stdin = child.stdin.take();
@@ -141,8 +142,10 @@ fn follow_orders(signals: &Signals) -> Result<Outcome> {
     let program = std::env::current_exe().map_err(|e| Error::system("cannot find this program", e))?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map_err(|e| Error::system("cannot read the orders", e))?;
-    let orders: Orders = serde_json::from_str(&line)
-        .map_err(|e| Error::Protocol { peer: "the launcher".into(), what: format!("orders that cannot be read: {e}") })?;
+    let orders: Orders = serde_json::from_str(&line).map_err(|e| Error::Protocol {
+        peer: "the launcher".into(),
+        what: format!("orders that cannot be read: {e}"),
+    })?;
     // A host may lack the head's directory; programs that need it will say so.
     let _ = std::env::set_current_dir(PathBuf::from(OsString::from_vec(orders.directory)));
     let ranks = LocalRanks {

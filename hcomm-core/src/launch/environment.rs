@@ -24,7 +24,7 @@ const PORTS: u64 = 10000;
 pub fn detect(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>> {
     let env: Lookup<'_> = &|name| env(name).filter(|value| !value.trim().is_empty());
     let has = |name: &str| env(name).is_some();
-    let place = if has("HCOMM_RANK") {
+    let mut place = if has("HCOMM_RANK") {
         own(env)?
     } else if has("RANK") && has("WORLD_SIZE") && (has("MASTER_ADDR") || has("TORCHELASTIC_RUN_ID")) {
         torchrun(env)?
@@ -43,6 +43,7 @@ pub fn detect(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>> {
         return Ok(None);
     };
     check(&place)?;
+    place.serve_store = place.store_rank == Some(place.rank);
     Ok(Some(place))
 }
 
@@ -58,15 +59,13 @@ fn own(env: Lookup<'_>) -> Result<Place> {
         None if size == 1 => loopback("hcomm", &std::process::id().to_string()),
         None => return Err(missing("HCOMM_STORE", "HCOMM_RANK")),
     };
-    let mut place = Place {
+    Ok(Place {
         rank: required(env, "HCOMM_RANK", "HCOMM_RANK")?,
         size,
         local_rank: number(env, "HCOMM_LOCAL_RANK")?,
         local_size: number(env, "HCOMM_LOCAL_SIZE")?,
         ..place(env, "hcomm", url, "default")
-    };
-    place.serve_store &= place.rank == 0;
-    Ok(place)
+    })
 }
 
 fn torchrun(env: Lookup<'_>) -> Result<Place> {
@@ -82,15 +81,13 @@ fn torchrun(env: Lookup<'_>) -> Result<Place> {
             tcp(&host, port)
         }
     };
-    let mut place = Place {
+    Ok(Place {
         rank: required(env, "RANK", "WORLD_SIZE")?,
         size: required(env, "WORLD_SIZE", "RANK")?,
         local_rank: number(env, "LOCAL_RANK")?,
         local_size: number(env, "LOCAL_WORLD_SIZE")?,
         ..place(env, "torchrun", url, &format!("{run}-{restart}"))
-    };
-    place.serve_store &= place.rank == 0;
-    Ok(place)
+    })
 }
 
 fn open_mpi(env: Lookup<'_>) -> Result<Place> {
@@ -99,15 +96,13 @@ fn open_mpi(env: Lookup<'_>) -> Result<Place> {
     let job = env("PMIX_NAMESPACE").or_else(|| env("OMPI_MCA_ess_base_jobid"));
     let job = job.ok_or_else(|| missing("PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK"))?;
     let url = store_on_one_host(env, "Open MPI", size, local_size, &job)?;
-    let mut place = Place {
+    Ok(Place {
         rank: required(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")?,
         size,
         local_rank: number(env, "OMPI_COMM_WORLD_LOCAL_RANK")?,
         local_size,
         ..place(env, "open mpi", url, &job)
-    };
-    place.serve_store &= place.rank == 0;
-    Ok(place)
+    })
 }
 
 fn pmi(env: Lookup<'_>) -> Result<Place> {
@@ -118,15 +113,13 @@ fn pmi(env: Lookup<'_>) -> Result<Place> {
     let url = store_on_one_host(env, "PMI", size, local_size, &job)?;
     // Over several hosts the proxies differ, and the store's address must tell the jobs apart.
     let job = if local_size == Some(size) { job } else { env("PMI_JOBID").unwrap_or_else(|| "pmi".into()) };
-    let mut place = Place {
+    Ok(Place {
         rank: required(env, "PMI_RANK", "PMI_SIZE")?,
         size,
         local_rank: number(env, "MPI_LOCALRANKID")?,
         local_size,
         ..place(env, "pmi", url, &job)
-    };
-    place.serve_store &= place.rank == 0;
-    Ok(place)
+    })
 }
 
 fn pmix(env: Lookup<'_>) -> Result<Place> {
@@ -135,15 +128,13 @@ fn pmix(env: Lookup<'_>) -> Result<Place> {
     let size = required(env, "HCOMM_WORLD_SIZE", "PMIX_RANK")?;
     let local_size = number(env, "HCOMM_LOCAL_SIZE")?;
     let url = store_on_one_host(env, "PMIx", size, local_size, &job)?;
-    let mut place = Place {
+    Ok(Place {
         rank: required(env, "PMIX_RANK", "PMIX_NAMESPACE")?,
         size,
         local_rank: number(env, "HCOMM_LOCAL_RANK")?,
         local_size,
         ..place(env, "pmix", url, &job)
-    };
-    place.serve_store &= place.rank == 0;
-    Ok(place)
+    })
 }
 
 fn slurm(env: Lookup<'_>) -> Result<Place> {
@@ -163,15 +154,13 @@ fn slurm(env: Lookup<'_>) -> Result<Place> {
     // SLURM_NTASKS is the job's; the step's, where it is set, is what runs here.
     let size = number(env, "SLURM_STEP_NUM_TASKS")?;
     let size = size.map_or_else(|| required(env, "SLURM_NTASKS", "SLURM_PROCID"), Ok)?;
-    let mut place = Place {
+    Ok(Place {
         rank: required(env, "SLURM_PROCID", "SLURM_NTASKS")?,
         size,
         local_rank: number(env, "SLURM_LOCALID")?,
         local_size: None,
         ..place(env, "slurm", url, &job)
-    };
-    place.serve_store &= place.rank == 0;
-    Ok(place)
+    })
 }
 
 fn kubernetes(env: Lookup<'_>) -> Result<Place> {
@@ -184,21 +173,29 @@ fn kubernetes(env: Lookup<'_>) -> Result<Place> {
                 .into(),
         )
     })?;
-    let mut place = Place {
+    Ok(Place {
         rank,
         size: required(env, name, "JOB_COMPLETION_INDEX")?,
         ..place(env, "kubernetes", url, "kubernetes")
-    };
-    place.serve_store &= rank == 0;
-    Ok(place)
+    })
 }
 
-/// What is the same for all: rank 0 (as the caller then says) serves a store that has an address, unless a launcher does.
+/// What is the same for all: rank 0 serves a store that has an address, unless a launcher does.
 fn place(env: Lookup<'_>, source: &'static str, store_url: String, job: &str) -> Place {
     let job_id = env("HCOMM_JOB_ID").unwrap_or_else(|| clean(job));
-    let serve_store = store_url.starts_with("tcp://") && env("HCOMM_STORE_SERVED").is_none();
-    let host_id = env("HCOMM_HOST_ID");
-    Place { rank: 0, size: 1, local_rank: None, local_size: None, store_url, job_id, host_id, serve_store, source }
+    let store_rank = (store_url.starts_with("tcp://") && env("HCOMM_STORE_SERVED").is_none()).then_some(0);
+    Place {
+        rank: 0,
+        size: 1,
+        local_rank: None,
+        local_size: None,
+        store_url,
+        job_id,
+        host_id: env("HCOMM_HOST_ID"),
+        store_rank,
+        serve_store: false,
+        source,
+    }
 }
 
 /// For launchers that tell no address: `HCOMM_STORE`, or this host when all ranks are on it.

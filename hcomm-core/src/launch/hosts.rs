@@ -101,7 +101,21 @@ mod tests {
     fn lists_of_hosts() {
         assert_eq!(pairs(parse_hosts("a:2, b,user@c:8")), [("a".into(), 2), ("b".into(), 1), ("user@c".into(), 8)]);
         assert_eq!(pairs(parse_hosts("[fd00::1]:2,[fd00::2]")), [("fd00::1".into(), 2), ("fd00::2".into(), 1)]);
-        for wrong in ["", "a:", "a:0", "a:x", "a:-1", "a:99999", "a,,b", "a:2,a:2", "-oProxyCommand=x", "a b", "a;b", "[a", "[a]2"] {
+        for wrong in [
+            "",
+            "a:",
+            "a:0",
+            "a:x",
+            "a:-1",
+            "a:99999",
+            "a,,b",
+            "a:2,a:2",
+            "-oProxyCommand=x",
+            "a b",
+            "a;b",
+            "[a",
+            "[a]2",
+        ] {
             assert_eq!(parse_hosts(wrong).unwrap_err().code(), "HC-E0001", "{wrong}");
         }
     }

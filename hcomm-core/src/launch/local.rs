@@ -51,11 +51,13 @@ impl LocalRanks {
         let cpus = Cpus::of_this_process();
         let bind = self.bind && self.count <= cpus.usable();
         for index in 0..self.count {
-            let cpu = bind.then(|| cpus.allowed[index]);
+            // By rank, not from the first: what a job takes for several hosts may be namespaces of one machine.
+            let cpu = bind.then(|| cpus.allowed[(self.first + index) % cpus.allowed.len()]);
             let rank = self.first + index;
-            let child = self.command(index, cpu)?.spawn().map_err(|e| {
-                Error::Startup(format!("cannot start rank {rank} ({}): {e}", self.program.display()))
-            })?;
+            let child = self
+                .command(index, cpu)?
+                .spawn()
+                .map_err(|e| Error::Startup(format!("cannot start rank {rank} ({}): {e}", self.program.display())))?;
             supervisor.add(Worker { name: format!("rank {rank}"), child, stdin: None });
         }
         Ok(())

@@ -43,7 +43,9 @@ pub struct Place {
     pub job_id: String,
     /// `HCOMM_HOST_ID`, which overrides what is taken for one host.
     pub host_id: Option<String>,
-    /// Whether this rank serves the store.
+    /// The rank that serves the store, where a rank does (for [`crate::control::Member::store_rank`]).
+    pub store_rank: Option<usize>,
+    /// Whether it is this one.
     pub serve_store: bool,
     /// Who started this rank: `hcomm`, `torchrun`, `slurm`, `open mpi`, `pmi`, `pmix` or `kubernetes`.
     pub source: &'static str,

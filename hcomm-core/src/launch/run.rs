@@ -151,7 +151,8 @@ fn head_address(hosts: &[HostSpec], store: Option<&str>) -> Result<SocketAddr> {
 fn source_address_to(host: &str) -> Option<IpAddr> {
     let bare = host.rsplit('@').next().unwrap_or(host);
     let target = (bare, 9).to_socket_addrs().ok()?.next()?;
-    let any: IpAddr = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
+    let any: IpAddr =
+        if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect(target).ok()?; // sends nothing
     socket.local_addr().ok().map(|address| address.ip())

@@ -27,8 +27,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How a launch ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
-    /// For the process to exit with: 0, that of the first rank that failed (1 where a signal killed it), or 128 and the
-    /// number of the signal that ended the launcher.
+    /// For the process to exit with: 0, that of the first rank that failed (1 where a signal killed it; over several hosts,
+    /// that of the host that ended first), or 128 and the number of the signal that ended the launcher.
     pub code: i32,
     /// What a person should be told, a line each: ranks that a signal killed, or that had to be killed.
     pub words: Vec<String>,

@@ -153,7 +153,10 @@ mod tests {
     #[test]
     fn groups_above_count_too() {
         let max = "max 100000";
-        assert_eq!(quota(&[V2, ("sys/fs/cgroup/a/cpu.max", "300000 100000"), ("sys/fs/cgroup/a/b/cpu.max", max)]), Some(3));
+        assert_eq!(
+            quota(&[V2, ("sys/fs/cgroup/a/cpu.max", "300000 100000"), ("sys/fs/cgroup/a/b/cpu.max", max)]),
+            Some(3)
+        );
         let nested = [V2, ("sys/fs/cgroup/a/cpu.max", "300000 100000"), ("sys/fs/cgroup/a/b/cpu.max", "100000 100000")];
         assert_eq!(quota(&nested), Some(1));
         // In a container: the path of the host, the mount of the container.
