@@ -196,3 +196,67 @@ fn futex(word: &AtomicU32, operation: libc::c_int, value: u32, timeout: Option<D
     // which callers expect for no reason too.
     unsafe { libc::syscall(libc::SYS_futex, std::ptr::from_ref(word), operation, value, timeout) };
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU32 as LoomU32;
+    use loom::thread;
+
+    use super::*;
+    use crate::transport::shm::primitive::light_fence;
+
+    /// Sleeps as the system would: until the state is another, or for ever.
+    fn sleep_while(bell: &Bell, state: u32) {
+        while bell.state.load(Ordering::Acquire) == state {
+            thread::yield_now();
+        }
+    }
+
+    /// Two peers publish and ring; the owner sleeps until it has seen both. A lost wake-up would never end, which loom reports.
+    /// The futex compares the word under the kernel's lock, so "sleeps while the word says asleep" is what it does.
+    fn no_wakeup_is_lost(in_poll: bool) {
+        loom::model(move || {
+            let bell = Arc::new(Bell { state: LoomU32::new(AWAKE) });
+            let rings = [Arc::new(LoomU32::new(0)), Arc::new(LoomU32::new(0))];
+            let peers = rings.clone().map(|published| {
+                let bell = bell.clone();
+                thread::spawn(move || {
+                    published.store(1, Ordering::Release);
+                    light_fence();
+                    if bell.is_asleep()
+                        && let Some(wake) = bell.claim()
+                    {
+                        assert!(in_poll || wake == Wake::Futex);
+                    }
+                })
+            });
+            for ring in &rings {
+                while ring.load(Ordering::Acquire) == 0 {
+                    assert!(bell.lie_down());
+                    if ring.load(Ordering::Acquire) == 0 {
+                        if !in_poll {
+                            sleep_while(&bell, ASLEEP);
+                        } else if bell.turn_to_poll() {
+                            sleep_while(&bell, ASLEEP_IN_POLL);
+                        }
+                    }
+                    bell.get_up();
+                }
+            }
+            for peer in peers {
+                peer.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn loom_no_wakeup_of_the_futex_is_lost() {
+        no_wakeup_is_lost(false);
+    }
+
+    #[test]
+    fn loom_no_wakeup_of_the_poll_is_lost() {
+        no_wakeup_is_lost(true);
+    }
+}
