@@ -122,7 +122,7 @@ impl Memory {
 
     /// Contiguous bytes from a place of the bulk sequence to the end of the area.
     #[inline]
-    fn to_end(&self, at: u64) -> u64 {
+    fn contiguous(&self, at: u64) -> u64 {
         self.bulk_len - (at & (self.bulk_len - 1))
     }
 
@@ -187,7 +187,7 @@ impl Producer {
     /// # Safety
     /// `src` is valid for reads of `total` bytes, and `offset < total`.
     pub unsafe fn put_piece(&mut self, src: *const u8, total: u64, offset: u64, largest: u64, stamp: u32) -> u64 {
-        let len = largest.min(total - offset).min(self.memory.to_end(self.bulk_next));
+        let len = largest.min(total - offset).min(self.memory.contiguous(self.bulk_next));
         let room = len.next_multiple_of(BLOCK as u64);
         if !self.has_room() || (self.bulk_limit - self.bulk_next < room && !self.look_for_bulk(room)) {
             return 0;
@@ -255,7 +255,7 @@ impl Consumer {
         let [total, offset, len, at] = self.memory.line(self.next).payload.with(read);
         let piece = Piece { total, offset, len, at };
         let within = offset.checked_add(len).is_some_and(|end| end <= total);
-        if len == 0 || !within || at % BLOCK as u64 != 0 || len > self.memory.to_end(at) {
+        if len == 0 || !within || at % BLOCK as u64 != 0 || len > self.memory.contiguous(at) {
             return Next::Damaged;
         }
         Next::Piece(piece)
@@ -307,7 +307,6 @@ pub(super) unsafe fn copy_small(src: *const u8, dst: *mut u8, len: usize) {
     // SAFETY: each pair covers `len` bytes from the start and from the end, which overlap in the middle.
     unsafe {
         match len {
-            8 => copy::<8>(src, dst, 0),
             32.. => {
                 copy::<32>(src, dst, 0);
                 copy::<32>(src, dst, len - 32);
@@ -316,10 +315,11 @@ pub(super) unsafe fn copy_small(src: *const u8, dst: *mut u8, len: usize) {
                 copy::<16>(src, dst, 0);
                 copy::<16>(src, dst, len - 16);
             }
-            8.. => {
+            9.. => {
                 copy::<8>(src, dst, 0);
                 copy::<8>(src, dst, len - 8);
             }
+            8 => copy::<8>(src, dst, 0),
             4.. => {
                 copy::<4>(src, dst, 0);
                 copy::<4>(src, dst, len - 4);
@@ -385,6 +385,7 @@ mod loom_tests {
     use loom::thread;
 
     use super::*;
+    use crate::transport::shm::primitive::model;
 
     /// A ring in loom's memory, with the smallest counts that still wrap.
     struct Parts {
@@ -417,7 +418,7 @@ mod loom_tests {
     /// More small messages than lines: each comes once, in order, whole, and no line is written before it was read.
     #[test]
     fn loom_lines_are_reused_only_when_read() {
-        loom::model(|| {
+        model(|| {
             const MESSAGES: u64 = LINES + 2;
             let parts = Parts::new(1);
             let theirs = parts.clone();
@@ -449,7 +450,7 @@ mod loom_tests {
     /// A message of three pieces through a bulk area of two: pieces come whole, and none is overwritten before it was read.
     #[test]
     fn loom_bulk_is_reused_only_when_read() {
-        loom::model(|| {
+        model(|| {
             const LEN: usize = 2 * BLOCK + 10;
             let parts = Parts::new(2);
             let theirs = parts.clone();
