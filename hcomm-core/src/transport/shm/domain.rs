@@ -160,15 +160,17 @@ impl Domain {
                 }
             }
         }
-        while accept_now {
+        if !accept_now {
+            return Ok(());
+        }
+        loop {
             match accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK) {
                 // SAFETY: the descriptor was just made by `accept4` and is ours alone.
                 Ok(fd) => round.handshakes.extend(self.greet(unsafe { OwnedFd::from_raw_fd(fd) }, None)),
                 Err(nix::Error::EMFILE | nix::Error::ENFILE) => return Err(too_many_files()),
-                Err(_) => break,
+                Err(_) => return Ok(()),
             }
         }
-        Ok(())
     }
 
     /// First words on a new connection: who this is, with the heap's descriptor. Other users are refused.

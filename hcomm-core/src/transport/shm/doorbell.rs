@@ -196,3 +196,65 @@ fn futex(word: &AtomicU32, operation: libc::c_int, value: u32, timeout: Option<D
     // which callers expect for no reason too.
     unsafe { libc::syscall(libc::SYS_futex, std::ptr::from_ref(word), operation, value, timeout) };
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU32 as LoomU32;
+    use loom::thread;
+
+    use super::*;
+    use crate::transport::shm::primitive::{light_fence, model};
+
+    /// Sleeps as the system would: until the state is another, or for ever.
+    fn sleep_while(bell: &Bell, state: u32) {
+        while bell.state.load(Ordering::Acquire) == state {
+            thread::yield_now();
+        }
+    }
+
+    /// A peer publishes twice and rings; the owner sleeps until it has seen both. A lost wake-up would never end, which loom
+    /// reports. The kernel compares the word under its own lock, so "sleeps while the word says asleep" is what a futex
+    /// does; the socket of the other sleep holds the byte until it is read, so claiming is what wakes.
+    fn no_wakeup_is_lost(in_poll: bool) {
+        model(move || {
+            let shared = Arc::new((Bell { state: LoomU32::new(AWAKE) }, LoomU32::new(0)));
+            let peers = shared.clone();
+            let peer = thread::spawn(move || {
+                let (bell, published) = &*peers;
+                for value in 1..=2 {
+                    published.store(value, Ordering::Release);
+                    light_fence();
+                    if bell.is_asleep() {
+                        bell.claim();
+                    }
+                }
+            });
+            let (bell, published) = &*shared;
+            for value in 1..=2 {
+                while published.load(Ordering::Acquire) < value {
+                    assert!(bell.lie_down());
+                    if published.load(Ordering::Acquire) < value {
+                        if !in_poll {
+                            sleep_while(bell, ASLEEP);
+                        } else if bell.turn_to_poll() {
+                            sleep_while(bell, ASLEEP_IN_POLL);
+                        }
+                    }
+                    bell.get_up();
+                }
+            }
+            peer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_no_wakeup_of_the_futex_is_lost() {
+        no_wakeup_is_lost(false);
+    }
+
+    #[test]
+    fn loom_no_wakeup_of_the_poll_is_lost() {
+        no_wakeup_is_lost(true);
+    }
+}

@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
@@ -46,6 +46,8 @@ pub(crate) struct Heap {
     nonce: u64,
     free: Mutex<FreeList>,
     lines: Mutex<Vec<u64>>,
+    /// Ranges to be freed once all these words are set.
+    retired: Mutex<Vec<(HeapRange, Vec<u64>)>>,
     fences_registered: bool,
     fences_everywhere: AtomicBool,
 }
@@ -92,6 +94,7 @@ impl Heap {
             nonce,
             free: Mutex::new(FreeList(vec![(0, size)])),
             lines: Mutex::default(),
+            retired: Mutex::default(),
             fences_registered: false,
             fences_everywhere: AtomicBool::new(false),
         };
@@ -105,6 +108,7 @@ impl Heap {
     /// Reserves `len` zeroed bytes at a multiple of `align` (a power of two). Not for the data path: takes a lock and
     /// system calls.
     pub fn alloc(&self, len: usize, align: usize) -> Result<HeapRange> {
+        self.sweep();
         let len = (len as u64).max(1).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         let align = (align as u64).max(if len >= HUGE { HUGE } else { PAGE });
         let refused = |cause: String| Error::Memory { what: "shared memory", needed_bytes: len, cause };
@@ -132,6 +136,25 @@ impl Heap {
         if fallocate(&self.file, punch, range.offset as i64, range.len as i64).is_ok() {
             self.list().give(range.offset, range.len);
         }
+    }
+
+    /// Frees memory that peers may still touch, once the words at these offsets of this heap have all become non-zero: a rank
+    /// that is done with a link cannot know whether its peer is. After a peer's death that never comes, and the memory
+    /// stays until this process ends.
+    pub fn retire(&self, range: HeapRange, words: Vec<u64>) {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner).push((range, words));
+        self.sweep();
+    }
+
+    fn sweep(&self) {
+        let is_set = |offset: &u64| {
+            // SAFETY: the word lies in a range of this heap that is not yet freed, and is used as an atomic only.
+            let word = unsafe { &*self.at(*offset).cast::<AtomicU64>() };
+            word.load(Ordering::Acquire) != 0
+        };
+        let ready = |retired: &mut (HeapRange, Vec<u64>)| retired.1.iter().all(is_set);
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.extract_if(.., ready).for_each(|(range, _)| self.free(range));
     }
 
     /// A zeroed cache line. Lines given back are handed out again as lines only and never returned to the system, so that
@@ -395,6 +418,14 @@ mod tests {
                 heap.at(range.offset).write_bytes(0xff, len);
             }
             heap.free(range);
+        }
+        let range = heap.alloc(5000, 64).unwrap();
+        heap.retire(range, vec![range.offset + 8, range.offset + 4096]);
+        for word in [8, 4096] {
+            assert!(!heap.list().0.contains(&(PAGE, heap.size() - PAGE)), "freed while a peer may use it");
+            // SAFETY: the range is not freed before both words are set.
+            unsafe { *heap.at(range.offset + word) = 1 };
+            heap.sweep();
         }
         let whole = heap.size() - PAGE;
         assert_eq!(heap.list().0, vec![(PAGE, whole)]);

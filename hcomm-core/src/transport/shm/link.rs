@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Domain;
 use super::doorbell::Bell;
 use super::primitive::light_fence;
-use super::ring::{BLOCK, Consumer, LINE_PAYLOAD, Memory, Next, Piece, Producer, copy_small};
+use super::ring::{BLOCK, Consumer, LEFT, LINE_PAYLOAD, Memory, Next, Piece, Producer, copy_small};
 use crate::error::Error;
 use crate::transport::{LinkError, Recv};
 
@@ -28,6 +28,12 @@ impl Channel {
     /// Bytes of a channel with `bulk` bytes (a power of two, at least 4096) for pieces in flight.
     pub const fn size(bulk: usize) -> usize {
         Memory::size(bulk).next_multiple_of(Channel::ALIGN)
+    }
+
+    /// For [`Heap::retire`](super::Heap::retire): the word of the channel at `offset` that says that the peer has dropped its
+    /// link and touches the channel no more.
+    pub const fn left_word(offset: u64) -> u64 {
+        offset + LEFT as u64
     }
 }
 
@@ -77,7 +83,7 @@ impl ShmLink {
     ///
     /// # Safety
     /// - Both channels are reserved and were zeroed before either side made its link on them; no other link uses them, and
-    ///   they stay reserved until both sides have dropped theirs.
+    ///   they stay reserved until both sides have dropped theirs (see [`Heap::retire`](super::Heap::retire)).
     /// - `peer_bell` is the offset of a doorbell of the peer.
     pub unsafe fn new(domain: &Arc<Domain>, peer: usize, parts: &Parts) -> crate::Result<ShmLink> {
         let Parts { outgoing, incoming, peer_bell, bulk } = *parts;

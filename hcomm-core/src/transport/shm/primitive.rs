@@ -61,3 +61,12 @@ fn membarrier(command: libc::c_int) -> bool {
     // SAFETY: membarrier takes integers only and touches no memory of ours.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
+
+/// Runs a loom model with at most three preemptions in each execution, which keeps it to seconds; loom's authors find that two
+/// or three suffice for nearly all faults.
+#[cfg(all(test, loom))]
+pub(super) fn model(run: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(run);
+}

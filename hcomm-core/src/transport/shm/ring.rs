@@ -36,12 +36,17 @@ pub(super) struct Line {
 /// Length field of a line that announces a piece in the bulk area.
 const PIECE: u16 = u16::MAX;
 
-/// What the consumer has freed since the start: lines and bytes of bulk. Written by the consumer alone.
+/// What the consumer has freed since the start: lines and bytes of bulk; and, as 1, that it will not come back. Written by
+/// the consumer alone.
 #[repr(C, align(128))]
 pub(super) struct Freed {
     lines: AtomicU64,
     bulk: AtomicU64,
+    left: AtomicU64,
 }
+
+/// Where in a ring's memory the word lies that becomes 1 when the consumer is dropped.
+pub(super) const LEFT: usize = std::mem::offset_of!(Freed, left);
 
 /// A cache line of the bulk area.
 #[repr(C, align(64))]
@@ -82,7 +87,6 @@ pub(super) struct Memory {
 
 impl Memory {
     /// Bytes that a ring with so much bulk takes.
-    #[cfg(not(loom))]
     pub const fn size(bulk_len: usize) -> usize {
         size_of::<Freed>() + LINES as usize * size_of::<Line>() + bulk_len
     }
@@ -94,7 +98,6 @@ impl Memory {
     /// - it is 128-byte aligned, was zero when the first end was made, and only one `Producer` and one `Consumer` are
     ///   ever made on it, in whatever process;
     /// - `bulk_len` is a power of two of at least [`BLOCK`].
-    #[cfg(not(loom))]
     pub unsafe fn at(base: *mut u8, bulk_len: usize) -> Memory {
         debug_assert!(base.addr().is_multiple_of(128) && bulk_len.is_power_of_two() && bulk_len >= BLOCK);
         // SAFETY: all within the bytes that the caller vouches for.
@@ -119,7 +122,7 @@ impl Memory {
 
     /// Contiguous bytes from a place of the bulk sequence to the end of the area.
     #[inline]
-    fn to_end(&self, at: u64) -> u64 {
+    fn contiguous(&self, at: u64) -> u64 {
         self.bulk_len - (at & (self.bulk_len - 1))
     }
 
@@ -184,7 +187,7 @@ impl Producer {
     /// # Safety
     /// `src` is valid for reads of `total` bytes, and `offset < total`.
     pub unsafe fn put_piece(&mut self, src: *const u8, total: u64, offset: u64, largest: u64, stamp: u32) -> u64 {
-        let len = largest.min(total - offset).min(self.memory.to_end(self.bulk_next));
+        let len = largest.min(total - offset).min(self.memory.contiguous(self.bulk_next));
         let room = len.next_multiple_of(BLOCK as u64);
         if !self.has_room() || (self.bulk_limit - self.bulk_next < room && !self.look_for_bulk(room)) {
             return 0;
@@ -252,7 +255,7 @@ impl Consumer {
         let [total, offset, len, at] = self.memory.line(self.next).payload.with(read);
         let piece = Piece { total, offset, len, at };
         let within = offset.checked_add(len).is_some_and(|end| end <= total);
-        if len == 0 || !within || at % BLOCK as u64 != 0 || len > self.memory.to_end(at) {
+        if len == 0 || !within || at % BLOCK as u64 != 0 || len > self.memory.contiguous(at) {
             return Next::Damaged;
         }
         Next::Piece(piece)
@@ -289,6 +292,12 @@ impl Consumer {
     }
 }
 
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.memory.freed().left.store(1, Ordering::Release);
+    }
+}
+
 /// Copies up to 56 bytes; a call of `memcpy` would take longer than the rest of a small message.
 ///
 /// # Safety
@@ -298,7 +307,6 @@ pub(super) unsafe fn copy_small(src: *const u8, dst: *mut u8, len: usize) {
     // SAFETY: each pair covers `len` bytes from the start and from the end, which overlap in the middle.
     unsafe {
         match len {
-            8 => copy::<8>(src, dst, 0),
             32.. => {
                 copy::<32>(src, dst, 0);
                 copy::<32>(src, dst, len - 32);
@@ -307,10 +315,11 @@ pub(super) unsafe fn copy_small(src: *const u8, dst: *mut u8, len: usize) {
                 copy::<16>(src, dst, 0);
                 copy::<16>(src, dst, len - 16);
             }
-            8.. => {
+            9.. => {
                 copy::<8>(src, dst, 0);
                 copy::<8>(src, dst, len - 8);
             }
+            8 => copy::<8>(src, dst, 0),
             4.. => {
                 copy::<4>(src, dst, 0);
                 copy::<4>(src, dst, len - 4);
@@ -367,5 +376,116 @@ unsafe fn read_blocks(blocks: *const Block, len: usize, read: impl FnOnce(*const
             seen.extend_from_slice(&bytes[..BLOCK.min(len - start)]);
         }
         read(seen.as_ptr());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+    use crate::transport::shm::primitive::model;
+
+    /// A ring in loom's memory, with the smallest counts that still wrap.
+    struct Parts {
+        freed: Freed,
+        lines: Vec<Line>,
+        bulk: Vec<Block>,
+    }
+
+    // SAFETY: what is behind `UnsafeCell`s is shared by the ring's protocol, which is what these tests have loom check.
+    unsafe impl Send for Parts {}
+    // SAFETY: as above.
+    unsafe impl Sync for Parts {}
+
+    impl Parts {
+        fn new(blocks: usize) -> Arc<Parts> {
+            let line = || Line { payload: UnsafeCell::new([0; LINE_PAYLOAD / 8]), word: AtomicU64::new(0) };
+            Arc::new(Parts {
+                freed: Freed { lines: AtomicU64::new(0), bulk: AtomicU64::new(0), left: AtomicU64::new(0) },
+                lines: (0..LINES).map(|_| line()).collect(),
+                bulk: (0..blocks).map(|_| Block(UnsafeCell::new([0; BLOCK]))).collect(),
+            })
+        }
+
+        fn memory(&self) -> Memory {
+            let (freed, lines, bulk) = (&raw const self.freed, self.lines.as_ptr(), self.bulk.as_ptr());
+            Memory { freed, lines, bulk, bulk_len: (self.bulk.len() * BLOCK) as u64 }
+        }
+    }
+
+    /// More small messages than lines: each comes once, in order, whole, and no line is written before it was read.
+    #[test]
+    fn loom_lines_are_reused_only_when_read() {
+        model(|| {
+            const MESSAGES: u64 = LINES + 2;
+            let parts = Parts::new(1);
+            let theirs = parts.clone();
+            let sender = thread::spawn(move || {
+                let mut producer = Producer::new(theirs.memory());
+                for message in 0..MESSAGES {
+                    while !producer.has_room() {
+                        thread::yield_now();
+                    }
+                    // SAFETY: there is room, and the source has eight bytes.
+                    unsafe { producer.put_inline((&raw const message).cast(), 8, message as u32) };
+                }
+            });
+            let mut consumer = Consumer::new(parts.memory());
+            for message in 0..MESSAGES {
+                while consumer.peek().is_none() {
+                    thread::yield_now();
+                }
+                assert_eq!(consumer.peek(), Some(consumer.word_of(8, message as u32)));
+                let mut got = 0;
+                // SAFETY: the line was found and is inline; it has eight bytes.
+                unsafe { consumer.take_inline(|payload| got = payload.cast::<u64>().read()) };
+                assert_eq!(got, message);
+            }
+            sender.join().unwrap();
+        });
+    }
+
+    /// A message of three pieces through a bulk area of two: pieces come whole, and none is overwritten before it was read.
+    #[test]
+    fn loom_bulk_is_reused_only_when_read() {
+        model(|| {
+            const LEN: usize = 2 * BLOCK + 10;
+            let parts = Parts::new(2);
+            let theirs = parts.clone();
+            let source: Vec<u8> = (0..LEN as u8).collect();
+            let expected = source.clone();
+            let sender = thread::spawn(move || {
+                let mut producer = Producer::new(theirs.memory());
+                let mut sent = 0;
+                while sent < LEN as u64 {
+                    // SAFETY: the source has `LEN` bytes.
+                    let moved = unsafe { producer.put_piece(source.as_ptr(), LEN as u64, sent, BLOCK as u64, 7) };
+                    if moved == 0 {
+                        thread::yield_now();
+                    }
+                    sent += moved;
+                }
+            });
+            let mut consumer = Consumer::new(parts.memory());
+            let mut got = Vec::new();
+            while got.len() < LEN {
+                let Some(word) = consumer.peek() else {
+                    thread::yield_now();
+                    continue;
+                };
+                let Next::Piece(piece) = consumer.next(word) else { panic!("not a piece") };
+                assert_eq!((piece.total, piece.offset), (LEN as u64, got.len() as u64));
+                let read = |bytes: *const u8| {
+                    // SAFETY: the piece has so many bytes.
+                    got.extend_from_slice(unsafe { std::slice::from_raw_parts(bytes, piece.len as usize) });
+                };
+                // SAFETY: the piece is the next line's.
+                unsafe { consumer.take_piece(piece, read) };
+            }
+            assert_eq!(got, expected);
+            sender.join().unwrap();
+        });
     }
 }

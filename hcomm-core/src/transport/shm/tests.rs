@@ -52,11 +52,12 @@ impl Rank {
         Arc::new(domain)
     }
 
-    /// A doorbell, and a link to each other rank in order.
-    fn links(&self, domain: &Arc<Domain>, bulk: usize) -> (Doorbell, Vec<ShmLink>) {
+    /// A doorbell, a link to each other rank in order, and the memory of the outgoing channels.
+    fn links(&self, domain: &Arc<Domain>, bulk: usize) -> (Doorbell, Vec<ShmLink>, HeapRange) {
         let bell = Doorbell::new(domain.heap()).unwrap();
         let size = Channel::size(bulk);
-        let memory = domain.heap().alloc(size * self.ranks, Channel::ALIGN).unwrap().offset;
+        let range = domain.heap().alloc(size * self.ranks, Channel::ALIGN).unwrap();
+        let memory = range.offset;
         self.say("parts", &format!("{memory} {}", bell.offset()));
         let link = |peer: usize| {
             let words = self.hear("parts", peer);
@@ -70,7 +71,7 @@ impl Rank {
             // SAFETY: each pair of ranks has its own channels, which live as long as the processes.
             unsafe { ShmLink::new(domain, peer, &parts) }.unwrap()
         };
-        (bell, self.others().map(link).collect())
+        (bell, self.others().map(link).collect(), range)
     }
 }
 
@@ -135,10 +136,11 @@ fn message(from: usize, to: usize, index: u64) -> (Vec<u8>, u32) {
 fn random_messages(rank: &Rank) {
     const MESSAGES: u64 = 300;
     let domain = rank.domain();
-    let (_bell, mut links) = rank.links(&domain, 16 << 10);
+    let (_bell, mut links, _) = rank.links(&domain, 16 << 10);
     let peers: Vec<_> = rank.others().collect();
     let mut sources: Vec<Vec<Vec<u8>>> = peers.iter().map(|_| Vec::new()).collect();
     let mut received = vec![(0u64, 0usize); peers.len()];
+    let mut expected: Vec<_> = peers.iter().map(|peer| message(*peer, rank.rank, 0)).collect();
     let mut buffers = vec![vec![0u8; 600_000]; peers.len()];
     let mut random = Random(rank.rank as u64);
     while received.iter().any(|r| r.0 < MESSAGES) || links.iter().any(|link| link.sends_done() < MESSAGES) {
@@ -155,16 +157,17 @@ fn random_messages(rank: &Rank) {
             if index == MESSAGES {
                 continue;
             }
-            let (expected, stamp) = message(peers[i], rank.rank, index);
+            let (bytes, stamp) = &expected[i];
             let dst = buffers[i].as_mut_ptr();
-            let mut recv = Recv { dst, operand: dst, reducer: None, len: expected.len(), done, stamp };
+            let mut recv = Recv { dst, operand: dst, reducer: None, len: bytes.len(), done, stamp: *stamp };
             // SAFETY: the buffer is as long as the longest message.
             if unsafe { link.poll_recv(&mut recv) }.unwrap() {
                 moved = true;
                 received[i].1 = recv.done;
                 if recv.done == recv.len {
-                    assert!(buffers[i][..recv.len] == expected, "message {index} from {}", peers[i]);
+                    assert!(buffers[i][..recv.len] == *bytes, "message {index} from {}", peers[i]);
                     received[i] = (index + 1, 0);
+                    expected[i] = message(peers[i], rank.rank, index + 1);
                 }
             }
         }
@@ -180,7 +183,7 @@ fn random_messages(rank: &Rank) {
 /// timeout, and enough of them the whole test's.
 fn sleepers(rank: &Rank) {
     let domain = rank.domain();
-    let (mut bell, mut links) = rank.links(&domain, Channel::BULK);
+    let (mut bell, mut links, _) = rank.links(&domain, Channel::BULK);
     let link = &mut links[0];
     let mut fds: Vec<_> =
         domain.sockets().map(|(_, fd)| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
@@ -305,14 +308,14 @@ fn wrong_stamps_and_lengths_are_errors() {
             let rank = Rank { dir: dir.path().into(), rank, ranks: 2 };
             scope.spawn(move || {
                 let domain = rank.domain();
-                let (bell, links) = rank.links(&domain, 4096);
-                (bell, links.into_iter().next().unwrap())
+                let (bell, links, memory) = rank.links(&domain, 4096);
+                (domain, memory, bell, links.into_iter().next().unwrap())
             })
         };
         let ends = [0, 1].map(end);
         ends.into_iter().map(|end| end.join().unwrap()).collect()
     });
-    let [(_bell0, mut a), (_bell1, mut b)] = ends.try_into().ok().unwrap();
+    let [(domain, memory, _bell0, mut a), (_domain1, _memory1, _bell1, mut b)] = ends.try_into().ok().unwrap();
     let source = vec![7u8; 10_000];
     let mut target = vec![0u8; 10_000];
     let mut poll = |b: &mut ShmLink, len: usize, done: usize, stamp: u32| {
@@ -343,4 +346,13 @@ fn wrong_stamps_and_lengths_are_errors() {
     let taken = (0..1000).take_while(|_| unsafe { a.post_send(source.as_ptr(), 10_000, 5) }.unwrap()).count();
     assert_eq!(taken, 256);
     assert!(target.iter().all(|byte| *byte == 7));
+
+    // The memory is freed once the peer, too, has dropped its end.
+    let to_peer = memory.offset + Channel::size(4096) as u64;
+    domain.heap().retire(memory, vec![Channel::left_word(to_peer)]);
+    drop(a);
+    let take = || domain.heap().alloc(memory.len as usize, 4096).unwrap();
+    assert_ne!(take(), memory);
+    drop(b);
+    assert_eq!(take(), memory);
 }
