@@ -7,7 +7,7 @@ mod engine;
 mod error;
 pub mod launch;
 pub mod plan;
-pub mod reduce;
+pub use hcomm_reduce as reduce;
 mod session;
 pub mod topology;
 mod transport;

@@ -31,6 +31,13 @@ pub enum Priority {
     Normal,
 }
 
+impl From<u8> for Priority {
+    /// As `HCOMM_STREAM_PRIORITY` says it: 0 is normal, all above is high.
+    fn from(level: u8) -> Self {
+        if level == 0 { Priority::Normal } else { Priority::High }
+    }
+}
+
 impl Priority {
     const ALL: [Priority; 2] = [Priority::High, Priority::Normal];
 }
@@ -79,7 +86,7 @@ const MAX_LANES: usize = 4;
 impl Background {
     /// Agrees on the number of lanes and makes them; all ranks call it.
     pub fn start(communicator: &mut Communicator) -> Result<Self> {
-        let wanted = (communicator.world.config.threads / Priority::ALL.len()).clamp(1, MAX_LANES);
+        let wanted = (communicator.world.config.threads_of(communicator.world.processors) / Priority::ALL.len()).clamp(1, MAX_LANES);
         let all = communicator.all_gather_bytes(&[wanted as u8])?;
         let lanes = all.iter().filter_map(|answer| answer.first()).min().map_or(1, |&least| usize::from(least));
         let traffic = Arc::new(Traffic::default());

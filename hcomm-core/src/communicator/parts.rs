@@ -24,10 +24,14 @@ pub(crate) struct LaneParts {
 /// Says "no offset" in the encoded form.
 const NONE: u64 = u64::MAX;
 
-/// Bulk bytes of each channel: all of a rank's incoming pieces should stay in its own cache, and many ranks on few
+/// Bulk bytes of each channel: the pieces in flight should stay in the processor's own cache, and many ranks on few
 /// processors gain nothing from deep queues.
 fn bulk(local_ranks: usize) -> usize {
-    if local_ranks <= 4 { Channel::BULK } else { Channel::BULK / 2 }
+    match local_ranks {
+        0..=4 => Channel::BULK,
+        5..=8 => Channel::BULK / 2,
+        _ => Channel::BULK / 4,
+    }
 }
 
 impl LaneParts {
@@ -35,11 +39,14 @@ impl LaneParts {
     pub fn reserve(world: &World, shared: &[bool]) -> Result<Self> {
         let any = shared.iter().any(|&s| s);
         let doorbell = any.then(|| Doorbell::new(&world.heap)).transpose()?;
+        // One reservation for all: each costs a system call.
         let bytes = Channel::size(bulk(world.local_ranks));
+        let count = shared.iter().filter(|&&s| s).count() * MAX_TRACKS;
+        let mut next = if any { world.heap.alloc(count * bytes, Channel::ALIGN)?.offset } else { 0 };
         let mut channels = Vec::with_capacity(shared.len() * MAX_TRACKS);
         for &shared in (0..MAX_TRACKS).flat_map(|_| shared) {
-            let channel = shared.then(|| world.heap.alloc(bytes, Channel::ALIGN)).transpose()?;
-            channels.push(channel.map(|range| range.offset));
+            channels.push(shared.then_some(next));
+            next += if shared { bytes as u64 } else { 0 };
         }
         Ok(Self { doorbell, channels })
     }

@@ -140,7 +140,7 @@ impl Communicator {
     pub fn start_all_reduce<T: Element>(&mut self, buffer: Buffer<T>, op: ReduceOp) -> Result<Request<T>> {
         let counts = Counts::Even(buffer.len() as u64);
         let call = Call { collective: Collective::AllReduce, counts, dtype: T::TYPE, op, root: 0 };
-        self.start_in_place(&call, buffer, self.world.config.stream_priority)
+        self.start_in_place(&call, buffer, Priority::from(self.world.config.stream_priority))
     }
 
     fn submit<T: Element>(

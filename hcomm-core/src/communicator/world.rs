@@ -1,6 +1,7 @@
 //! The job as this process sees it: its place, its settings, its memory, and the ways to the other ranks. Shared by all
 //! communicators of the process.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,13 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::group::Group;
 use super::parts::LaneParts;
-use crate::config::{Config, TransportChoice};
+use crate::config::{Config, Debug};
 use crate::control::{Member, Membership, Store, StoreServer};
 use crate::engine::Lane;
 use crate::error::{Error, Result};
 use crate::launch::Place;
 use crate::session::handshake::LinkId;
-use crate::topology::{cpus, interfaces};
+use crate::topology::cpus::{Cpus, numa_node_of};
+use crate::topology::interfaces;
 use crate::transport::shm::{Domain, Heap};
 use crate::transport::tcp::{Endpoint, Options, PeerAddress, TcpLink, Tuning};
 
@@ -111,11 +113,11 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     let local_ranks = (0..place.size).filter(|&rank| local(rank)).count();
 
     let neighbours: Vec<(usize, String)> = (0..place.size)
-        .filter(|&rank| rank != place.rank && local(rank) && config.transport != TransportChoice::Tcp)
+        .filter(|&rank| rank != place.rank && local(rank) && config.transport.shm)
         .map(|rank| (rank, hellos[rank].domain.clone()))
         .collect();
     let mapped = domain.connect(&neighbours, deadline.saturating_duration_since(Instant::now()))?;
-    if config.transport == TransportChoice::Shm && mapped.len() + 1 < place.size {
+    if !config.transport.tcp && mapped.len() + 1 < place.size {
         let far = (0..place.size).find(|rank| *rank != place.rank && !mapped.contains(rank)).unwrap_or_default();
         return Err(Error::Setting {
             name: "HCOMM_TRANSPORT".into(),
@@ -131,7 +133,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
 
     let mut world = World {
         local_ranks,
-        processors: cpus::usable()?,
+        processors: Cpus::of_this_process().usable(),
         config,
         heap,
         domain: Arc::new(domain),
@@ -157,7 +159,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
                 hosts: world.infos.iter().map(|info| info.host.clone()).collect(),
                 heartbeat: world.config.heartbeat_interval,
                 lease: world.config.timeout.max(MIN_LEASE),
-                store_rank: world.place.serve_store.then_some(world.place.rank),
+                store_rank: world.place.store_rank,
                 describe: World::DESCRIBE,
                 ..Member::default()
             },
@@ -236,14 +238,14 @@ impl Meeting {
 
 fn this_rank(place: &Place) -> Result<RankInfo> {
     let host = nix::unistd::gethostname().map_err(|error| Error::system("gethostname", error))?;
-    let cpu = cpus::bound_to()?;
+    let cpu = Cpus::of_this_process().bound_to();
     Ok(RankInfo {
         rank: place.rank,
         pid: std::process::id(),
         host: place.host_id.clone().unwrap_or_else(|| host.to_string_lossy().into_owned()),
         host_index: 0,
         cpu,
-        numa: cpu.and_then(cpus::numa_node),
+        numa: cpu.and_then(|cpu| numa_node_of(Path::new("/"), cpu)),
     })
 }
 
@@ -260,9 +262,10 @@ fn host_id(place: &Place) -> Result<String> {
 
 fn open_endpoint(config: &Config, place: &Place, one_host: bool) -> Result<Endpoint> {
     let found = interfaces::list()?;
-    let choices = interfaces::choose(&found, config.socket_ifname.as_ref(), one_host)?;
+    let filter = config.socket_ifname.as_deref().map(interfaces::Filter::parse).transpose()?;
+    let choices = interfaces::choose(&found, filter.as_ref(), one_host)?;
     for choice in &choices {
-        config.debug.print(&format!("interface {} {}: {}", choice.interface, choice.subnet.address, choice.reason));
+        config.debug.say(Debug::Info, || choice.to_string());
     }
     let debug = config.debug;
     Endpoint::start(Options {
@@ -272,11 +275,11 @@ fn open_endpoint(config: &Config, place: &Place, one_host: bool) -> Result<Endpo
         sockets: 1,
         frame_bytes: FRAME_BYTES,
         queue: config.tx_queue_size,
-        tuning: Tuning { receive_buffer: config.rx_buffer_size, ..Tuning::default() },
+        tuning: Tuning { receive_buffer: config.rx_buffer_size.map(|bytes| bytes as usize), ..Tuning::default() },
         timeout: config.timeout,
         retry: config.retry_timeout,
         greeting: GREETING,
-        log: Some(Arc::new(move |line: &str| debug.print(line))),
+        log: Some(Arc::new(move |line: &str| debug.say(Debug::Info, || line.to_owned()))),
     })
 }
 

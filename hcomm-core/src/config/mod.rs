@@ -49,8 +49,8 @@ pub struct Config {
     pub retry_timeout: Duration,
     /// Messages that may wait to be sent on a link.
     pub tx_queue_size: usize,
-    /// Bytes of a socket's receive buffer.
-    pub rx_buffer_size: u64,
+    /// Bytes of a socket's receive buffer; `None` leaves it to the kernel, which sizes it by itself.
+    pub rx_buffer_size: Option<u64>,
     /// URL of the rendezvous store.
     pub store: Option<String>,
     /// Says which ranks share a host, in place of what the host says of itself.
@@ -107,7 +107,7 @@ impl Default for Config {
             heartbeat_interval: Duration::from_millis(200),
             retry_timeout: Duration::from_millis(50),
             tx_queue_size: 8192,
-            rx_buffer_size: 2 << 20,
+            rx_buffer_size: None,
             store: None,
             host_id: None,
             transport: Transports { shm: true, tcp: true },
@@ -240,5 +240,29 @@ fn unknown(name: &str, nearest: Option<&str>) -> String {
     match nearest {
         Some(known) => format!("unknown setting {name} is ignored; did you mean {known}?"),
         None => format!("unknown setting {name} is ignored"),
+    }
+}
+
+impl Config {
+    /// The settings of the environment; warnings go to stderr, if `HCOMM_DEBUG` lets them.
+    ///
+    /// # Errors
+    /// As for [`Config::load`].
+    pub fn from_environment() -> Result<Self> {
+        let mut warnings = Vec::new();
+        let config = Self::load(None, std::env::vars(), &mut |warning| warnings.push(warning))?;
+        for warning in warnings {
+            config.debug.say(Debug::Warn, || warning);
+        }
+        Ok(config)
+    }
+}
+
+impl Debug {
+    /// Writes a line on stderr if `level` is asked for.
+    pub fn say(self, level: Debug, line: impl FnOnce() -> String) {
+        if level <= self && level != Debug::Off {
+            eprintln!("hcomm: {}", line());
+        }
     }
 }

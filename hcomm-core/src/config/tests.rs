@@ -97,7 +97,7 @@ fn values_reach_their_fields() {
         ("--algorithm", "tree"),
         ("--chunk-size", "256K"),
         ("channels", "4"),
-        ("HCOMM_STREAM_PRIORITY", "3"),
+        ("HCOMM_STREAM_PRIORITY", "1"),
         ("buffer_size", "192MB"),
         ("buffer_pool_size", "1M"),
         ("socket_ifname", "eth0"),
@@ -119,7 +119,7 @@ fn values_reach_their_fields() {
         algorithm: Some(Algorithm::Tree),
         chunk_size: Some(256 << 10),
         channels: Some(4),
-        stream_priority: 3,
+        stream_priority: 1,
         buffer_size: 192 << 20,
         buffer_pool_size: 1 << 20,
         socket_ifname: Some("eth0".into()),
@@ -130,7 +130,7 @@ fn values_reach_their_fields() {
         heartbeat_interval: Duration::from_secs(1),
         retry_timeout: Duration::from_secs(2),
         tx_queue_size: 6,
-        rx_buffer_size: 4096,
+        rx_buffer_size: Some(4096),
         store: Some("tcp://a:1".into()),
         host_id: Some("h".into()),
         transport: Transports { shm: false, tcp: true },
@@ -165,8 +165,8 @@ fn the_file_may_be_named_by_a_variable() {
 fn bad_files_are_errors_that_name_them() {
     let cases = [
         ("channels = ", "HC-E0001", "TOML"),
-        ("channels = 0", "HC-E0001", "from 1 to 64"),
-        ("[channels]\nx = 1", "HC-E0001", "from 1 to 64"),
+        ("channels = 0", "HC-E0001", "from 1 to 4"),
+        ("[channels]\nx = 1", "HC-E0001", "from 1 to 4"),
         ("timeout = 2020-01-01", "HC-E0001", "duration"),
     ];
     for (text, code, reason) in cases {

@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 use crate::transport::shm::Doorbell;
 use crate::transport::{Link, LinkError, Recv};
 
-/// Independent tracks that a plan may have: each (peer, track) has a link of its own. Two are what the double binary
-/// tree needs, and rings gain nothing from more, since a link spreads over several sockets by itself.
-pub(crate) const MAX_TRACKS: usize = 2;
+/// Independent tracks that a plan may have: each (peer, track) has a link of its own. A track keeps one message in flight, so
+/// some are needed to keep a wire busy while a chunk is reduced; more than a few only share it.
+pub(crate) const MAX_TRACKS: usize = 4;
 
 /// A link's fault, with the peer at its other end.
 #[derive(Debug)]
@@ -128,8 +128,8 @@ impl Lane {
     }
 
     /// Sleeps until a peer rings, a socket is ready, or `nap` is over. `awaited` are the links (by [`Lane::index`]) from
-    /// which messages are awaited: what comes on others must not end the sleep.
-    pub fn sleep(&mut self, nap: Duration, awaited: &[usize]) {
+    /// which messages are awaited, and their bytes: what comes on others must not end the sleep.
+    pub fn sleep(&mut self, nap: Duration, awaited: &[(usize, usize)]) {
         if !self.has_sockets {
             match &mut self.doorbell {
                 Some(doorbell) => doorbell.sleep_futex(nap),
@@ -141,7 +141,8 @@ impl Lane {
         let mut nap = nap;
         for (index, link) in self.links.iter().enumerate() {
             if let Some(Link::Tcp(link)) = link {
-                let sooner = link.sleep(awaited.contains(&index), &mut self.pollfds);
+                let message = awaited.iter().find(|(link, _)| *link == index).map(|(_, bytes)| *bytes);
+                let sooner = link.sleep(message, &mut self.pollfds);
                 nap = sooner.map_or(nap, |sooner| nap.min(sooner));
             }
         }

@@ -133,13 +133,13 @@ impl Run {
         })
     }
 
-    /// The links from which messages are awaited now, by [`Lane::index`].
-    pub fn awaited(&self, plan: &Compiled, lane: &Lane, out: &mut Vec<usize>) {
+    /// The links from which messages are awaited now, by [`Lane::index`], and their bytes.
+    pub fn awaited(&self, plan: &Compiled, lane: &Lane, out: &mut Vec<(usize, usize)>) {
         out.clear();
         for (index, (track, cursor)) in plan.tracks.iter().zip(&self.cursors).enumerate() {
-            if let Some(CompiledStep { action: Action::Recv { peer, .. }, .. }) = track.steps.get(cursor.step) {
+            if let Some(CompiledStep { action: Action::Recv { peer, len, .. }, .. }) = track.steps.get(cursor.step) {
                 if !cursor.complete {
-                    out.push(lane.index(*peer, index));
+                    out.push((lane.index(*peer, index), *len));
                 }
             }
         }

@@ -62,6 +62,7 @@ impl Place {
             store_url: String::new(),
             job_id: format!("alone-{}", std::process::id()),
             host_id: None,
+            store_rank: None,
             serve_store: false,
             source: "alone",
         }

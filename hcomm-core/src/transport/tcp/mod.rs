@@ -10,7 +10,6 @@
 
 #![allow(unsafe_code)] // receives straight into the caller's memory
 
-#[cfg(test)]
 mod connect;
 mod endpoint;
 mod link;
