@@ -62,7 +62,8 @@ impl Bell {
 
     /// First step of the owner's sleep; whether the fence was passed.
     fn lie_down(&self) -> bool {
-        self.state.store(ASLEEP, Ordering::Relaxed);
+        // A swap, here and in `get_up`: with stores, loom would let a peer's earlier `claim` come after them.
+        self.state.swap(ASLEEP, Ordering::AcqRel);
         heavy_fence()
     }
 
@@ -72,7 +73,7 @@ impl Bell {
     }
 
     fn get_up(&self) {
-        self.state.store(AWAKE, Ordering::Release);
+        self.state.swap(AWAKE, Ordering::AcqRel);
     }
 }
 
