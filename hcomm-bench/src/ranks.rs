@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hcomm_core::Communicator;
 use hcomm_core::communicator::Force;
-use hcomm_core::config::{Config, TransportChoice};
+use hcomm_core::config::Config;
 use hcomm_core::launch::{self, HostSpec, Launch, Outcome, Place, Plan};
 use hcomm_core::topology::cpus::Cpus;
 
@@ -51,11 +51,8 @@ fn join(placement: &Placement, place: Place) -> Result<Role> {
     if let Some(timeout) = placement.timeout {
         config.timeout = timeout;
     }
-    match placement.transport.as_deref() {
-        Some("shm") => config.transport = TransportChoice::Shm,
-        Some("tcp") => config.transport = TransportChoice::Tcp,
-        Some(_) => config.transport = TransportChoice::Auto,
-        None => (),
+    if let Some(transport) = &placement.transport {
+        config.set("--transport", transport)?;
     }
     let configured =
         Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };

@@ -3,20 +3,21 @@
 
 #![allow(unsafe_code)] // vouches for the memory of channels
 
+use std::sync::Arc;
+
 use super::group::Group;
 use super::world::World;
-use crate::engine::{Lane, MAX_TRACKS, WaitPolicy};
+use crate::engine::{Lane, LaneMemory, MAX_TRACKS, WaitPolicy};
 use crate::error::{Error, Result};
 use crate::session::handshake::LinkId;
 use crate::transport::Link;
-use crate::transport::shm::{Channel, Doorbell, Parts, ShmLink};
+use crate::transport::shm::{Channel, Doorbell, HeapRange, Parts, ShmLink};
 
 /// This rank's part of a new lane, before the others know of it.
-///
-/// Its memory is not given back when the lane goes: a slower peer may still read its last messages there. It goes with
-/// the process.
 pub(crate) struct LaneParts {
     doorbell: Option<Doorbell>,
+    /// All channels.
+    memory: Option<HeapRange>,
     /// By `track * size + peer`: offset of the channel to that peer, for peers that share memory.
     channels: Vec<Option<u64>>,
 }
@@ -42,13 +43,14 @@ impl LaneParts {
         // One reservation for all: each costs a system call.
         let bytes = Channel::size(bulk(world.local_ranks));
         let count = shared.iter().filter(|&&s| s).count() * MAX_TRACKS;
-        let mut next = if any { world.heap.alloc(count * bytes, Channel::ALIGN)?.offset } else { 0 };
+        let memory = any.then(|| world.heap.alloc(count * bytes, Channel::ALIGN)).transpose()?;
+        let mut next = memory.map_or(0, |range| range.offset);
         let mut channels = Vec::with_capacity(shared.len() * MAX_TRACKS);
         for &shared in (0..MAX_TRACKS).flat_map(|_| shared) {
             channels.push(shared.then_some(next));
             next += if shared { bytes as u64 } else { 0 };
         }
-        Ok(Self { doorbell, channels })
+        Ok(Self { doorbell, memory, channels })
     }
 
     /// What the members need to know: the doorbell's offset, then the channels'.
@@ -67,6 +69,8 @@ impl LaneParts {
                 Error::Startup(format!("rank {rank} offers no shared memory, though it is on this host"))
             })
         };
+        let words = self.channels.iter().flatten().map(|&channel| Channel::left_word(channel)).collect();
+        let memory = self.memory.map(|range| LaneMemory { heap: Arc::clone(&world.heap), range, words });
         let mut links = Vec::with_capacity(self.channels.len());
         for (index, channel) in self.channels.into_iter().enumerate() {
             let (track, peer) = (index / size, index % size);
@@ -80,7 +84,7 @@ impl LaneParts {
                         bulk: bulk(world.local_ranks),
                     };
                     // SAFETY: the channels were reserved for this pair, track and lane alone, fresh and zero, and are
-                    // never freed; the doorbell is the peer's for this lane.
+                    // retired only when both sides have left; the doorbell is the peer's for this lane.
                     Some(Link::Shm(unsafe { ShmLink::new(&world.domain, group.world_ranks[peer], &parts)? }))
                 }
                 None => {
@@ -91,6 +95,6 @@ impl LaneParts {
         }
         let sockets = links.iter().any(|link| matches!(link, Some(Link::Tcp(_))));
         let policy = WaitPolicy::new(world.local_ranks, world.processors, sockets);
-        Ok(Lane::new(size, links, self.doorbell, policy))
+        Ok(Lane::new(size, links, self.doorbell, policy, memory))
     }
 }

@@ -301,7 +301,8 @@ impl Drop for World {
             membership.leave();
         }
         if let Some(server) = self.server.take() {
-            server.wait_for_clients_to_leave(0, Duration::from_secs(30));
+            // Its own connection is the one that stays.
+            server.wait_for_clients_to_leave(1, Duration::from_secs(30));
         }
     }
 }

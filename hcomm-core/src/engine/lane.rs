@@ -2,11 +2,12 @@
 
 #![allow(unsafe_code)] // passes raw buffers on to links
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::wait::WaitPolicy;
 use crate::error::{Error, Result};
-use crate::transport::shm::Doorbell;
+use crate::transport::shm::{Doorbell, Heap, HeapRange};
 use crate::transport::{Link, LinkError, Recv};
 
 /// Independent tracks that a plan may have: each (peer, track) has a link of its own. A track keeps one message in flight, so
@@ -38,6 +39,23 @@ pub(crate) struct Lane {
     scratch: Vec<Block>,
     pollfds: Vec<libc::pollfd>,
     has_sockets: bool,
+    /// After the links, which say goodbye in it.
+    _memory: Option<LaneMemory>,
+}
+
+/// The channels of a lane, given back when every peer has let go of them too: a slower one may still read the last messages
+/// there.
+pub(crate) struct LaneMemory {
+    pub heap: Arc<Heap>,
+    pub range: HeapRange,
+    /// Where each peer writes that it has left.
+    pub words: Vec<u64>,
+}
+
+impl Drop for LaneMemory {
+    fn drop(&mut self) {
+        self.heap.retire(self.range, std::mem::take(&mut self.words));
+    }
 }
 
 /// A cache line of scratch.
@@ -47,9 +65,15 @@ struct Block([u8; 64]);
 
 impl Lane {
     /// `links` by `track * size + peer`.
-    pub fn new(size: usize, links: Vec<Option<Link>>, doorbell: Option<Doorbell>, policy: WaitPolicy) -> Self {
+    pub fn new(
+        size: usize,
+        links: Vec<Option<Link>>,
+        doorbell: Option<Doorbell>,
+        policy: WaitPolicy,
+        memory: Option<LaneMemory>,
+    ) -> Self {
         let has_sockets = links.iter().any(|link| matches!(link, Some(Link::Tcp(_))));
-        Self { size, links, doorbell, policy, scratch: Vec::new(), pollfds: Vec::new(), has_sockets }
+        Self { size, links, doorbell, policy, scratch: Vec::new(), pollfds: Vec::new(), has_sockets, _memory: memory }
     }
 
     pub fn policy(&self) -> WaitPolicy {

@@ -13,6 +13,6 @@ mod run;
 mod wait;
 
 pub(crate) use compile::{Aliasing, Compiled};
-pub(crate) use lane::{Lane, LaneFault, MAX_TRACKS};
+pub(crate) use lane::{Lane, LaneFault, LaneMemory, MAX_TRACKS};
 pub(crate) use run::{Buffers, Polled, Run, Stamps};
 pub(crate) use wait::{Next, WaitPolicy, Waiter};
