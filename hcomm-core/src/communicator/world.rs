@@ -1,6 +1,7 @@
 //! The job as this process sees it: its place, its settings, its memory, and the ways to the other ranks. Shared by all
 //! communicators of the process.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,6 +55,9 @@ struct Hello {
     host_id: String,
     /// Where ranks of its host exchange descriptors.
     domain: String,
+    /// Processors that it may use, and how many of them at a time.
+    processors: Vec<usize>,
+    usable: usize,
 }
 
 /// Second words: what it can reach, and where it is reached.
@@ -97,7 +101,14 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     let heap = Heap::new()?;
     let mut domain = Domain::start(&place.job_id, place.rank, Arc::clone(&heap))?;
 
-    let hello = Hello { info: this_rank(&place)?, host_id: host_id(&place)?, domain: domain.address() };
+    let cpus = Cpus::of_this_process();
+    let hello = Hello {
+        info: this_rank(&place, &cpus)?,
+        host_id: host_id(&place)?,
+        domain: domain.address(),
+        usable: cpus.usable(),
+        processors: cpus.allowed,
+    };
     let hellos: Vec<Hello> = meeting.exchange("hello", &hello)?;
     let mut hosts: Vec<&str> = Vec::new();
     let mut infos = Vec::with_capacity(hellos.len());
@@ -111,6 +122,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     let here = infos[place.rank].host_index;
     let local = |rank: usize| infos[rank].host_index == here;
     let local_ranks = (0..place.size).filter(|&rank| local(rank)).count();
+    let processors = processors_of(hellos.iter().zip(&infos).filter(|(_, i)| i.host_index == here).map(|(h, _)| h));
 
     let neighbours: Vec<(usize, String)> = (0..place.size)
         .filter(|&rank| rank != place.rank && local(rank) && config.transport.shm)
@@ -133,7 +145,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
 
     let mut world = World {
         local_ranks,
-        processors: Cpus::of_this_process().usable(),
+        processors,
         config,
         heap,
         domain: Arc::new(domain),
@@ -236,9 +248,19 @@ impl Meeting {
     }
 }
 
-fn this_rank(place: &Place) -> Result<RankInfo> {
+/// Processors that the ranks of a host have together: bound to one each, ten ranks have ten.
+fn processors_of<'a>(ranks: impl Iterator<Item = &'a Hello>) -> usize {
+    let (mut all, mut quotas) = (BTreeSet::<usize>::new(), 0);
+    for rank in ranks {
+        all.extend(&rank.processors);
+        quotas += rank.usable;
+    }
+    all.len().min(quotas).max(1)
+}
+
+fn this_rank(place: &Place, cpus: &Cpus) -> Result<RankInfo> {
     let host = nix::unistd::gethostname().map_err(|error| Error::system("gethostname", error))?;
-    let cpu = Cpus::of_this_process().bound_to();
+    let cpu = cpus.bound_to();
     Ok(RankInfo {
         rank: place.rank,
         pid: std::process::id(),
