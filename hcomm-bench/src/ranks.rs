@@ -57,8 +57,7 @@ fn join(placement: &Placement, place: Place) -> Result<Role> {
         Some(_) => config.transport = TransportChoice::Auto,
         None => (),
     }
-    let configured =
-        Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };
+    let configured = Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };
     Ok(Role::Rank(Box::new(Ranks::new(Communicator::join(config, place)?, configured))))
 }
 
