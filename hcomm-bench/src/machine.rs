@@ -9,13 +9,12 @@ use crate::failure::{Failure, Result};
 /// Operating system, processor and memory of this host, for the JSON output.
 pub fn describe() -> Map<String, Value> {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok().map(|text| text.trim().to_owned());
-    let cpus = std::thread::available_parallelism().ok().map(usize::from);
     let mut map = Map::new();
     map.insert("os".to_owned(), json!(std::env::consts::OS));
     map.insert("arch".to_owned(), json!(std::env::consts::ARCH));
     map.insert("kernel".to_owned(), json!(kernel));
     map.insert("cpu_model".to_owned(), json!(cpu_model()));
-    map.insert("cpus".to_owned(), json!(cpus));
+    map.insert("cpus".to_owned(), json!(processors()));
     map.insert("memory_bytes".to_owned(), json!(meminfo("MemTotal")));
     map
 }
@@ -35,6 +34,12 @@ pub fn check_memory(needed: u128, ranks_here: usize) -> Result<()> {
         ),
         "lower -e/--max-bytes, or start fewer ranks (-g)",
     ))
+}
+
+/// Processors of this host. Not those this process may use: a rank may be bound to one of them.
+pub fn processors() -> Option<usize> {
+    let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok()??;
+    usize::try_from(online).ok()
 }
 
 /// The load average of the last minute.

@@ -54,8 +54,7 @@ fn join(placement: &Placement, place: Place) -> Result<Role> {
     if let Some(transport) = &placement.transport {
         config.set("--transport", transport)?;
     }
-    let configured =
-        Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };
+    let configured = Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };
     Ok(Role::Rank(Box::new(Ranks::new(Communicator::join(config, place)?, configured))))
 }
 

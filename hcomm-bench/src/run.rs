@@ -375,7 +375,7 @@ impl<'a, G: Group> Bench<'a, G> {
         }
         let infos = self.group.ranks();
         let local = infos.iter().filter(|info| info.host_index == infos[0].host_index).count();
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = machine::processors().unwrap_or(local);
         if let Some(advice) = noise::advice(report.rows(), local, processors, machine::load_average()) {
             eprintln!("hcomm-bench: {advice}");
         }
