@@ -21,10 +21,10 @@ Examples:
   hcomm-bench --join tcp://alpha:29500 --nodes 4 -g 8     the same line on each of 4 hosts
 
 Times:
-  time      mean of operations back to back, with no clock read between them; of the slowest rank (-a)
-  p50, p99  of single iterations, each timed by itself in a second loop, less the cost of a clock read;
-            in each iteration the slowest rank counts. For operations of 20 us and more one loop is both.
-  algbw     size / time; busbw is algbw by nccl-tests' factor of the collective. 1 GB is 10^9 bytes.
+  time      mean of operations back to back, no clock read between them; the slowest rank's (-a)
+  p50, p99  of single iterations, each timed by itself in a second loop, less the cost of a clock
+            read; in each the slowest rank counts. From 20 us on, one loop serves both.
+  algbw     size / time; busbw is algbw by nccl-tests' factor. 1 GB is 10^9 bytes.
 
 Exit codes: 0 good, 1 failed (wrong result, lost rank), 2 bad arguments.";
 
