@@ -50,7 +50,9 @@ pub(crate) fn request(
         choice.because = "asked for";
     }
     choice.chunk_bytes = force.chunk_bytes.unwrap_or(choice.chunk_bytes);
-    choice.channels = force.channels.unwrap_or(choice.channels);
+    // A double tree has two tracks a channel.
+    let most = if choice.algorithm == Algorithm::Tree { MAX_TRACKS / 2 } else { MAX_TRACKS };
+    choice.channels = force.channels.unwrap_or(choice.channels.min(most));
     request.algorithm = choice.algorithm;
     request.chunk = (choice.chunk_bytes / element).max(1);
     request.channels = choice.channels;
