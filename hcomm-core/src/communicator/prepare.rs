@@ -50,9 +50,11 @@ pub(crate) fn request(
         choice.because = "asked for";
     }
     choice.chunk_bytes = force.chunk_bytes.unwrap_or(choice.chunk_bytes);
-    // A double tree has two tracks a channel.
-    let most = if choice.algorithm == Algorithm::Tree { MAX_TRACKS / 2 } else { MAX_TRACKS };
-    choice.channels = force.channels.unwrap_or(choice.channels.min(most));
+    choice.channels = force.channels.unwrap_or(choice.channels);
+    if choice.algorithm == Algorithm::Tree {
+        // Two trees a channel, each with links of its own.
+        choice.channels = choice.channels.min(MAX_TRACKS / 2);
+    }
     request.algorithm = choice.algorithm;
     request.chunk = (choice.chunk_bytes / element).max(1);
     request.channels = choice.channels;
