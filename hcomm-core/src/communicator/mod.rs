@@ -96,8 +96,7 @@ impl Communicator {
     /// # Errors
     /// Ranks that do not find each other within the timeout.
     pub fn join(config: Config, place: Place) -> Result<Self> {
-        let force =
-            Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };
+        let force = Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };
         let (world, group, lane) = world::start(config, place)?;
         let mut communicator = Self::over(world, group, lane);
         communicator.force(force)?;
@@ -173,7 +172,9 @@ impl Communicator {
     pub fn last_run(&self) -> RunInfo {
         let mut info = match &self.last_ran {
             Some(prepared) => prepared.info.clone(),
-            None => RunInfo { algorithm: Algorithm::Direct, chunk_bytes: 0, channels: 1, transport: self.group.transport() },
+            None => {
+                RunInfo { algorithm: Algorithm::Direct, chunk_bytes: 0, channels: 1, transport: self.group.transport() }
+            }
         };
         if self.context.ran_remote {
             info.algorithm = Algorithm::Direct;
@@ -188,9 +189,8 @@ impl Communicator {
     /// # Errors
     /// A value out of range.
     pub fn force(&mut self, force: Force) -> Result<()> {
-        let fail = |name: &str, value: String, allowed: String| {
-            Err(Error::Setting { name: name.into(), value, allowed })
-        };
+        let fail =
+            |name: &str, value: String, allowed: String| Err(Error::Setting { name: name.into(), value, allowed });
         if force.chunk_bytes == Some(0) {
             return fail("chunk size", "0".into(), "at least 1 byte".into());
         }
@@ -298,10 +298,11 @@ impl Communicator {
 
     /// The plan of a call: the last one when the call is the same, else from the cache, else made now.
     fn prepared(&mut self, call: &Call, in_place: bool) -> Result<Arc<Prepared>> {
-        if let Some((key, prepared)) = &self.last {
-            if key.call == *call && key.in_place == in_place {
-                return Ok(Arc::clone(prepared));
-            }
+        if let Some((key, prepared)) = &self.last
+            && key.call == *call
+            && key.in_place == in_place
+        {
+            return Ok(Arc::clone(prepared));
         }
         if let Some(error) = &self.broken {
             return Err(Error::Broken(error.to_string()));
@@ -310,7 +311,8 @@ impl Communicator {
         let prepared = match self.plans.get(&key) {
             Some(prepared) => Arc::clone(prepared),
             None => {
-                let prepared = Arc::new(prepare::prepare(&self.group, &self.world.config, call, in_place, &self.force)?);
+                let prepared =
+                    Arc::new(prepare::prepare(&self.group, &self.world.config, call, in_place, &self.force)?);
                 if self.plans.len() >= MAX_PLANS {
                     self.plans.clear();
                 }
@@ -327,8 +329,7 @@ impl Communicator {
             return Err(Error::Broken(error.to_string()));
         }
         self.calls += 1;
-        let result =
-            self.context.execute(&self.world, &self.group, prepared, buffers, self.calls, &mut NoHold);
+        let result = self.context.execute(&self.world, &self.group, prepared, buffers, self.calls, &mut NoHold);
         match &result {
             Ok(()) => self.last_ran = Some(Arc::clone(prepared)),
             Err(error) => {

@@ -52,7 +52,8 @@ const NET_SMALL: u64 = 16 << 10;
 /// Chooses.
 pub fn choose(facts: &Facts) -> Choice {
     let Facts { collective, bytes, ranks, hosts, .. } = *facts;
-    let choice = |algorithm, chunk_bytes, because| Choice { algorithm, chunk_bytes, channels: 1, remote: false, because };
+    let choice =
+        |algorithm, chunk_bytes, because| Choice { algorithm, chunk_bytes, channels: 1, remote: false, because };
     if facts.shared_memory {
         let small = bytes <= INLINE_LIMIT;
         let chunk = if small { INLINE_LIMIT } else { SHM_CHUNK };
@@ -68,9 +69,11 @@ pub fn choose(facts: &Facts) -> Choice {
     let nested = hosts > 1 && hosts < ranks;
     match collective {
         Collective::AllReduce if small && few => choice(Algorithm::Direct, NET_SMALL, "small, few ranks: one exchange"),
-        Collective::AllReduce if nested => {
-            choice(Algorithm::Hierarchical, NET_CHUNK, "several ranks a host: each byte crosses the network once a host")
-        }
+        Collective::AllReduce if nested => choice(
+            Algorithm::Hierarchical,
+            NET_CHUNK,
+            "several ranks a host: each byte crosses the network once a host",
+        ),
         Collective::AllReduce if small => {
             choice(Algorithm::RecursiveDoubling, NET_SMALL, "small, many ranks: logarithmic steps")
         }
