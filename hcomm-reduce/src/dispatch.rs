@@ -9,15 +9,18 @@ use super::types::{DataType, ReduceOp};
 #[cfg(target_arch = "x86_64")]
 use super::x86;
 
+/// An instruction set: its name, and what gives its kernels.
+pub type InstructionSet = (&'static str, fn(DataType, ReduceOp) -> Kernels);
+
 /// The kernels for this processor, with the name of their instruction set.
 pub fn best(dtype: DataType, op: ReduceOp) -> (Kernels, &'static str) {
     available().last().map_or_else(|| (portable(dtype, op), "portable"), |&(name, make)| (make(dtype, op), name))
 }
 
 /// The instruction sets that this processor has kernels for, the best last.
-pub fn available() -> Vec<(&'static str, fn(DataType, ReduceOp) -> Kernels)> {
+pub fn available() -> Vec<InstructionSet> {
     #[allow(unused_mut)]
-    let mut sets: Vec<(&'static str, fn(DataType, ReduceOp) -> Kernels)> = vec![("portable", portable)];
+    let mut sets: Vec<InstructionSet> = vec![("portable", portable)];
     #[cfg(target_arch = "x86_64")]
     {
         let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");

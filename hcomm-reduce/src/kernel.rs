@@ -5,6 +5,8 @@
 //! What is left after the last whole block is not done one by one: the block that *ends* the range is computed before
 //! anything is stored and stored last, overlapping its neighbour with the same bits.
 
+#![allow(clippy::needless_range_loop)] // plain counted loops are what stays unrolled in registers
+
 use std::marker::PhantomData;
 
 use super::block::Block;

@@ -32,11 +32,14 @@ fn model_integer(op: ReduceOp, size: usize, signed: bool, values: &[&[u8]]) -> V
     folded.unwrap().to_le_bytes()[..size].to_vec()
 }
 
+/// Sum and product of two values of a type.
+type Arithmetic<T> = (fn(T, T) -> T, fn(T, T) -> T);
+
 /// The fold of floats, by the order of IEEE 754 `totalOrder` among numbers for min and max.
 fn model_float<T: Copy + PartialOrd>(
     op: ReduceOp,
     values: Vec<T>,
-    (sum, product): (fn(T, T) -> T, fn(T, T) -> T),
+    (sum, product): Arithmetic<T>,
     negative: fn(T) -> bool,
 ) -> T {
     let below = |a: T, b: T| a < b || a == b && negative(a) && !negative(b);

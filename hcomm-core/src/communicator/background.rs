@@ -86,7 +86,8 @@ const MAX_LANES: usize = 4;
 impl Background {
     /// Agrees on the number of lanes and makes them; all ranks call it.
     pub fn start(communicator: &mut Communicator) -> Result<Self> {
-        let wanted = (communicator.world.config.threads_of(communicator.world.processors) / Priority::ALL.len()).clamp(1, MAX_LANES);
+        let wanted = (communicator.world.config.threads_of(communicator.world.processors) / Priority::ALL.len())
+            .clamp(1, MAX_LANES);
         let all = communicator.all_gather_bytes(&[wanted as u8])?;
         let lanes = all.iter().filter_map(|answer| answer.first()).min().map_or(1, |&least| usize::from(least));
         let traffic = Arc::new(Traffic::default());

@@ -95,8 +95,7 @@ impl Communicator {
     /// # Errors
     /// Ranks that do not find each other within the timeout.
     pub fn join(config: Config, place: Place) -> Result<Self> {
-        let force =
-            Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };
+        let force = Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };
         let (world, group, lane) = world::start(config, place)?;
         let mut communicator = Self::over(world, group, lane);
         communicator.force(force)?;
@@ -170,7 +169,9 @@ impl Communicator {
     pub fn last_run(&self) -> RunInfo {
         let mut info = match &self.last {
             Some((_, prepared)) => prepared.info.clone(),
-            None => RunInfo { algorithm: Algorithm::Direct, chunk_bytes: 0, channels: 1, transport: self.group.transport() },
+            None => {
+                RunInfo { algorithm: Algorithm::Direct, chunk_bytes: 0, channels: 1, transport: self.group.transport() }
+            }
         };
         if self.context.ran_remote {
             info.algorithm = Algorithm::Direct;
@@ -185,9 +186,8 @@ impl Communicator {
     /// # Errors
     /// A value out of range.
     pub fn force(&mut self, force: Force) -> Result<()> {
-        let fail = |name: &str, value: String, allowed: String| {
-            Err(Error::Setting { name: name.into(), value, allowed })
-        };
+        let fail =
+            |name: &str, value: String, allowed: String| Err(Error::Setting { name: name.into(), value, allowed });
         if force.chunk_bytes == Some(0) {
             return fail("chunk size", "0".into(), "at least 1 byte".into());
         }
@@ -314,7 +314,8 @@ impl Communicator {
         let prepared = match self.plans.get(&key) {
             Some(prepared) => Arc::clone(prepared),
             None => {
-                let prepared = Arc::new(prepare::prepare(&self.group, &self.world.config, call, in_place, &self.force)?);
+                let prepared =
+                    Arc::new(prepare::prepare(&self.group, &self.world.config, call, in_place, &self.force)?);
                 if self.plans.len() >= MAX_PLANS {
                     self.plans.clear();
                 }

@@ -8,10 +8,10 @@
 
 #![allow(unsafe_code)] // runs plans over slices that the caller lends, and copies from another rank's heap
 
+use super::Communicator;
 use super::buffer::{bytes, bytes_mut};
 use super::call::hash_of;
 use super::drive::stamp;
-use super::Communicator;
 use crate::engine::{Aliasing, Buffers, Compiled, Stamps};
 use crate::error::{Error, OperationName, Result};
 use crate::plan::{Buffer, Range, RankPlan, Step};
@@ -58,7 +58,11 @@ impl Communicator {
         self.transfer::<T>(Some((bytes(data), to)), Some((bytes_mut(into), from)))
     }
 
-    fn transfer<T: Element>(&mut self, send: Option<(&[u8], usize)>, receive: Option<(&mut [u8], usize)>) -> Result<()> {
+    fn transfer<T: Element>(
+        &mut self,
+        send: Option<(&[u8], usize)>,
+        receive: Option<(&mut [u8], usize)>,
+    ) -> Result<()> {
         if let Some(error) = &self.broken {
             return Err(Error::Broken(error.to_string()));
         }
@@ -130,7 +134,9 @@ impl Communicator {
         steps.extend(receive.map(|(side, len)| Step::Recv { peer: side.peer, dst: range(Buffer::Output, len) }));
         let plan = RankPlan { tracks: vec![steps], scratch: 0, remote: false };
         let plan = Compiled::new(&plan, 1, None, Aliasing::Apart);
-        let text = |what: &str, side: Side| format!("{what} rank {} ({} bytes, message #{})", side.peer, side.len, side.number);
+        let text = |what: &str, side: Side| {
+            format!("{what} rank {} ({} bytes, message #{})", side.peer, side.len, side.number)
+        };
         let name = [send.map(|(s, _)| text("send to", s)), receive.map(|(s, _)| text("receive from", s))];
         let name = OperationName(name.into_iter().flatten().collect::<Vec<_>>().join(", "));
         let (world, group) = (std::sync::Arc::clone(&self.world), std::sync::Arc::clone(&self.group));

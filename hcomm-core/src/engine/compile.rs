@@ -75,7 +75,6 @@ pub(crate) struct Compiled {
     pub tracks: Vec<Track>,
     pub hazards: Vec<Hazard>,
     pub scratch_bytes: usize,
-    pub remote: bool,
     /// Kernels, for plans that reduce.
     pub reducer: Option<Reducer>,
 }
@@ -106,7 +105,6 @@ impl Compiled {
             tracks: Vec::with_capacity(plan.tracks.len()),
             hazards: Vec::new(),
             scratch_bytes: plan.scratch as usize * element,
-            remote: plan.remote,
             reducer,
         };
         for track in &plan.tracks {
@@ -146,13 +144,9 @@ fn translate(step: &Step, element: usize) -> Action {
         Step::Recv { peer, dst } => {
             Action::Recv { peer: *peer, dst: place(dst), operand: None, len: bytes(dst), forward: None }
         }
-        Step::RecvReduce { peer, operand, dst } => Action::Recv {
-            peer: *peer,
-            dst: place(dst),
-            operand: Some(place(operand)),
-            len: bytes(dst),
-            forward: None,
-        },
+        Step::RecvReduce { peer, operand, dst } => {
+            Action::Recv { peer: *peer, dst: place(dst), operand: Some(place(operand)), len: bytes(dst), forward: None }
+        }
         Step::RecvReduceSend { from, operand, dst, to } => Action::Recv {
             peer: *from,
             dst: place(dst),

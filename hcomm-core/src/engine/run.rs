@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code)] // walks raw buffers whose lifetimes the communicator holds
 
-use super::compile::{Action, Compiled, CompiledStep, Hazard, INPUT, OUTPUT, Place, SCRATCH, remote_input, remote_output};
+use super::compile::{
+    Action, Compiled, CompiledStep, Hazard, INPUT, OUTPUT, Place, SCRATCH, remote_input, remote_output,
+};
 use super::lane::{Lane, LaneFault};
 use crate::transport::Recv;
 
@@ -122,11 +124,11 @@ impl Run {
                 continue;
             }
             for &peer in &track.peers {
-                if let Some(link) = lane.link(peer, index) {
-                    if link.sends_done() != link.sends_posted() {
-                        moved |= link.progress().map_err(|e| LaneFault::link(peer, e))?;
-                        done &= link.sends_done() == link.sends_posted();
-                    }
+                if let Some(link) = lane.link(peer, index)
+                    && link.sends_done() != link.sends_posted()
+                {
+                    moved |= link.progress().map_err(|e| LaneFault::link(peer, e))?;
+                    done &= link.sends_done() == link.sends_posted();
                 }
             }
         }
@@ -141,10 +143,10 @@ impl Run {
     pub fn awaited(&self, plan: &Compiled, lane: &Lane, out: &mut Vec<(usize, usize)>) {
         out.clear();
         for (index, (track, cursor)) in plan.tracks.iter().zip(&self.cursors).enumerate() {
-            if let Some(CompiledStep { action: Action::Recv { peer, len, .. }, .. }) = track.steps.get(cursor.step) {
-                if !cursor.complete {
-                    out.push((lane.index(*peer, index), *len));
-                }
+            if let Some(CompiledStep { action: Action::Recv { peer, len, .. }, .. }) = track.steps.get(cursor.step)
+                && !cursor.complete
+            {
+                out.push((lane.index(*peer, index), *len));
             }
         }
     }

@@ -74,9 +74,11 @@ pub fn choose(facts: &Facts) -> Choice {
     let nested = hosts > 1 && hosts < ranks;
     match collective {
         Collective::AllReduce if small && few => choice(Algorithm::Direct, NET_SMALL, "small, few ranks: one exchange"),
-        Collective::AllReduce if nested => {
-            choice(Algorithm::Hierarchical, NET_CHUNK, "several ranks a host: each byte crosses the network once a host")
-        }
+        Collective::AllReduce if nested => choice(
+            Algorithm::Hierarchical,
+            NET_CHUNK,
+            "several ranks a host: each byte crosses the network once a host",
+        ),
         Collective::AllReduce if small => {
             choice(Algorithm::RecursiveDoubling, NET_SMALL, "small, many ranks: logarithmic steps")
         }
