@@ -42,7 +42,9 @@ impl fmt::Display for Call {
         write!(f, "{}(", self.collective)?;
         match &self.counts {
             Counts::Even(count) => write!(f, "{count}")?,
-            Counts::PerRank(counts) | Counts::Matrix(counts) => write!(f, "{} uneven", counts.iter().sum::<u64>())?,
+            Counts::PerRank(counts) | Counts::Matrix(counts) => {
+                write!(f, "{} uneven", counts.iter().fold(0_u64, |sum, &count| sum.saturating_add(count)))?;
+            }
         }
         write!(f, " x {}", self.dtype)?;
         if self.collective.reduces() {
@@ -74,6 +76,25 @@ impl Call {
         let fail = |reason: String| Err(Error::Argument { call: self.collective.name(), reason });
         if self.collective.rooted() && self.root >= ranks {
             return fail(format!("root {} is not a rank: this communicator has ranks 0 to {}", self.root, ranks - 1));
+        }
+        let blocks = match self.collective {
+            Collective::AllReduce | Collective::Broadcast | Collective::Reduce => 1,
+            Collective::SendRecv | Collective::Barrier => 1,
+            Collective::AllGather | Collective::ReduceScatter | Collective::Gather | Collective::Scatter => {
+                ranks as u64
+            }
+            Collective::AllToAll => ranks as u64,
+        };
+        let elements = match &self.counts {
+            Counts::Even(count) => count.checked_mul(blocks),
+            Counts::PerRank(counts) | Counts::Matrix(counts) => {
+                counts.iter().try_fold(0_u64, |sum, &count| sum.checked_add(count))
+            }
+        };
+        // No slice is longer than that; below it no offset overflows.
+        if elements.and_then(|count| count.checked_mul(self.dtype.size() as u64)).is_none_or(|b| b > isize::MAX as u64)
+        {
+            return fail(format!("{self} exceeds the address space"));
         }
         match (&self.counts, self.collective) {
             (Counts::Even(_), _) => Ok(()),

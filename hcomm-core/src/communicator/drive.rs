@@ -56,7 +56,7 @@ impl Context {
         name: &'a crate::error::OperationName,
         number: u64,
     ) -> Watch<'a> {
-        Watch { world, group, activity: self.activity_key, name, number }
+        Watch { world, group, activity: self.activity_key, name, number, only: Vec::new() }
     }
 
     /// Runs a prepared call to its end.
@@ -162,7 +162,8 @@ pub(super) unsafe fn drive(
                 Next::Sleep(nap) => {
                     run.awaited(plan, lane, &mut awaited);
                     lane.sleep(nap, &awaited);
-                    watch.check(waiter.since())?;
+                    let senders = awaited.iter().map(|&(link, _)| lane.peer(link));
+                    watch.check(waiter.since(), senders.chain(lane.unsent()))?;
                 }
             },
             Err(fault) => return Err(watch.fault(fault, waiter.since())),

@@ -213,6 +213,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Unsuited`].
     pub fn supports(&self, call: &Call, algorithm: Algorithm) -> Result<()> {
+        call.check(self.size())?;
         let force = Force { algorithm: Some(algorithm), ..Force::default() };
         prepare::request(&self.group, &self.world.config, call, false, &force).0.supports()
     }

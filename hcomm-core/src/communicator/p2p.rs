@@ -140,7 +140,8 @@ impl Communicator {
         let name = [send.map(|(s, _)| text("send to", s)), receive.map(|(s, _)| text("receive from", s))];
         let name = OperationName(name.into_iter().flatten().collect::<Vec<_>>().join(", "));
         let (world, group) = (std::sync::Arc::clone(&self.world), std::sync::Arc::clone(&self.group));
-        let watch = self.context.watch(&world, &group, &name, self.calls);
+        let mut watch = self.context.watch(&world, &group, &name, self.calls);
+        watch.only = [send, receive].into_iter().flatten().map(|(side, _)| side.peer).collect();
         let stamp = |side: Option<(Side, usize)>| side.map_or(0, |(side, _)| side.stamp);
         let stamps = Stamps { sent: stamp(send), received: stamp(receive) };
         // SAFETY: the slices behind `buffers` are lent for this call and hold the lengths in the plan.

@@ -86,12 +86,7 @@ pub(crate) fn prepare(group: &Group, config: &Config, call: &Call, in_place: boo
     } else {
         None
     };
-    let bytes = |count: u64| {
-        usize::try_from(count).ok().and_then(|count| count.checked_mul(element)).ok_or_else(|| Error::Argument {
-            call: call.collective.name(),
-            reason: format!("{count} elements of {} exceed the address space", call.dtype),
-        })
-    };
+    let bytes = |count: u64| count as usize * element;
     let output_count = request.output_count(group.me);
     Ok(Prepared {
         plan,
@@ -111,8 +106,8 @@ pub(crate) fn prepare(group: &Group, config: &Config, call: &Call, in_place: boo
             request.channels,
             choice.remote,
         )),
-        input_bytes: bytes(request.input_count(group.me))?,
-        output_bytes: bytes(output_count)?,
+        input_bytes: bytes(request.input_count(group.me)),
+        output_bytes: bytes(output_count),
         finish_count: if call.op == ReduceOp::Avg && call.collective.reduces() { output_count as usize } else { 0 },
         name: OperationName(call.normalised().to_string()),
         words: words(&call.normalised()),

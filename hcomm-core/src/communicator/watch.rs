@@ -20,24 +20,34 @@ pub(crate) struct Watch<'a> {
     pub activity: u64,
     pub name: &'a OperationName,
     pub number: u64,
+    /// With whom it is, where that is not the whole group.
+    pub only: Vec<usize>,
 }
 
 /// A death is seen on a connection before the control plane knows whether the rank had left in good order.
 const VERDICT_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Watch<'_> {
-    /// Looks at what the control plane knows and at the deadline. `since` is when the call last moved.
-    pub fn check(&self, since: Option<Instant>) -> Result<()> {
+    /// Looks at what the control plane knows and at the deadline. `since` is when the call last moved, `waits_for` are the
+    /// ranks of the group without which it cannot go on.
+    pub fn check(&self, since: Option<Instant>, waits_for: impl Iterator<Item = usize>) -> Result<()> {
         let waited = since.map(|since| since.elapsed()).unwrap_or_default();
         let Some(membership) = &self.world.membership else { return Ok(()) };
         if let Some(verdict) = membership.verdict() {
             return Err(self.error_of(verdict, waited));
         }
-        if let Some(gone) = self.vanished() {
-            // Its host's kernel says that the process is gone; whether it left well, the control plane knows a little
-            // later. A rank that left while a call waits for it will never come.
-            if waited > VERDICT_PATIENCE {
-                return Err(self.lost(gone, "its process ended".into(), waited));
+        // A rank that died becomes the verdict; one that left in good order will never come either. Others may well have
+        // left: their part was done.
+        if waited > VERDICT_PATIENCE {
+            let vanished = self.world.domain.closed_peers();
+            for rank in waits_for {
+                let world_rank = self.group.world_ranks[rank];
+                if membership.has_left(world_rank) {
+                    return Err(self.lost(rank, "it has left the job".into(), waited));
+                }
+                if vanished.contains(&world_rank) {
+                    return Err(self.lost(rank, "its process ended".into(), waited));
+                }
             }
         }
         if waited > self.world.config.timeout {
@@ -71,12 +81,6 @@ impl Watch<'_> {
 
     fn operation(&self) -> OperationName {
         OperationName(format!("{} #{}", self.name, self.number))
-    }
-
-    /// A member of this host whose process is gone.
-    fn vanished(&self) -> Option<usize> {
-        let gone = self.world.domain.closed_peers();
-        self.group.world_ranks.iter().position(|rank| gone.contains(rank))
     }
 
     /// `rank` (of the group) is lost, or whoever the job agrees was lost first.
@@ -123,7 +127,14 @@ impl Watch<'_> {
     /// The ranks that have not come to this call, in words.
     fn missing(&self) -> String {
         let Some(membership) = &self.world.membership else { return "nothing is known of the others".into() };
-        match membership.laggards(self.activity, self.number, self.group.world_ranks.iter().copied()) {
+        let laggards = match self.only[..] {
+            [] => membership.laggards(self.activity, self.number, self.group.world_ranks.iter().copied()),
+            // Messages have no call number: wherever their partners are, it is not here.
+            _ => {
+                membership.laggards(self.activity, u64::MAX, self.only.iter().map(|&rank| self.group.world_ranks[rank]))
+            }
+        };
+        match laggards {
             Ok(laggards) if laggards.is_empty() => {
                 "all ranks have come to this call, but its data does not move; look at the links between them".into()
             }

@@ -324,12 +324,17 @@ impl Drop for World {
     /// Leaves in good order: the others must not take the end of this process for a death, and whoever serves the store
     /// serves until the others are done.
     fn drop(&mut self) {
+        let mut patience = Duration::from_secs(30);
         if let Some(membership) = self.membership.take() {
+            if membership.verdict().is_some() {
+                // A failed job ends: the others still read why, but one that hangs is not waited for.
+                patience = Duration::from_secs(2);
+            }
             membership.leave();
         }
         if let Some(server) = self.server.take() {
             // Its own connection is the one that stays.
-            server.wait_for_clients_to_leave(1, Duration::from_secs(30));
+            server.wait_for_clients_to_leave(1, patience);
         }
     }
 }

@@ -46,6 +46,8 @@ pub struct Laggard {
     pub rank: usize,
     /// Its host.
     pub host: String,
+    /// Whether it has the communicator asked for.
+    pub knows: bool,
     /// Number of its latest call on the communicator asked for; 0 when it has made none.
     pub call: u64,
     /// Whether it is still in that call.
@@ -63,11 +65,12 @@ const NOTABLE_SILENCE: Duration = Duration::from_secs(1);
 
 impl fmt::Display for Laggard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Laggard { rank, host, call, inside, operation, silent, left } = self;
+        let Laggard { rank, host, knows, call, inside, operation, silent, left } = self;
         write!(f, "rank {rank} on {host} has not come: ")?;
         match (*left, *call) {
             (true, 0) => return write!(f, "it has left the job"),
             (true, _) => return write!(f, "it has left the job after call #{call} ({operation})"),
+            _ if !knows => write!(f, "it does not have this communicator (not yet, or no longer)")?,
             (_, 0) => write!(f, "it has made no call yet")?,
             _ if *inside => write!(f, "it is in call #{call} ({operation})")?,
             _ => write!(f, "its last call was #{call} ({operation})")?,
@@ -113,7 +116,8 @@ mod tests {
     fn laggards_in_words() {
         let (host, operation) = ("b".to_owned(), "barrier".to_owned());
         let silent = Some(Duration::from_millis(12_340));
-        let mut laggard = Laggard { rank: 2, host, call: 41, inside: true, operation, silent, left: false };
+        let mut laggard =
+            Laggard { rank: 2, host, knows: true, call: 41, inside: true, operation, silent, left: false };
         assert_eq!(laggard.to_string(), "rank 2 on b has not come: it is in call #41 (barrier), silent for 12.3 s");
         laggard = Laggard { inside: false, silent: Some(Duration::from_millis(90)), ..laggard };
         assert_eq!(

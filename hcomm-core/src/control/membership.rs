@@ -137,14 +137,15 @@ impl Membership {
         self.shared.verdict.get()
     }
 
-    /// The slot in which calls of `communicator` (any number that all its ranks agree on) are written down.
+    /// The slot in which calls of `communicator` (any number that all its ranks agree on) are written down; it is told of
+    /// as long as anyone keeps it.
     pub fn activity(&self, communicator: u64) -> Arc<Activity> {
         self.shared.state().activities.entry(communicator).or_default().clone()
     }
 
-    /// The slot of `communicator` is told of no longer.
-    pub fn forget_activity(&self, communicator: u64) {
-        self.shared.state().activities.remove(&communicator);
+    /// Whether `rank` has left in good order.
+    pub fn has_left(&self, rank: usize) -> bool {
+        self.shared.state().left.contains(&rank)
     }
 
     /// Proposes that `rank` is lost; returns what the job agreed on, which may be an earlier failure. Waits for the store,
@@ -260,7 +261,11 @@ impl Shared {
     }
 
     fn tell_activity(&self) -> Result<()> {
-        let activities = self.state().activities.clone();
+        let activities = {
+            let mut state = self.state();
+            state.activities.retain(|_, activity| Arc::strong_count(activity) > 1);
+            state.activities.clone()
+        };
         let lines: String = activities.iter().map(|(id, a)| a.line(*id, self.member.describe)).collect();
         self.store.set(&self.key("activity", self.member.rank), lines.as_bytes())
     }
@@ -335,11 +340,12 @@ impl Shared {
         for rank in ranks.into_iter().filter(|rank| *rank != self.member.rank) {
             let item = by_key.get(self.key("activity", rank).as_str()).copied();
             let known = item.and_then(|item| parse(&item.value, communicator));
+            let knows = known.is_some();
             let (call, inside, operation) = known.unwrap_or_default();
             if call < number {
                 let host = self.member.hosts.get(rank).cloned().unwrap_or_else(|| "an unknown host".into());
                 let (silent, left) = (item.map(|item| item.age), left.contains(&rank));
-                laggards.push(Laggard { rank, host, call, inside, operation, silent, left });
+                laggards.push(Laggard { rank, host, knows, call, inside, operation, silent, left });
             }
         }
         Ok(laggards)

@@ -86,6 +86,18 @@ impl Lane {
         track * self.size + peer
     }
 
+    /// The peer of [`Lane::index`].
+    pub fn peer(&self, index: usize) -> usize {
+        index % self.size
+    }
+
+    /// Peers that have not taken all that was sent to them.
+    pub fn unsent(&self) -> impl Iterator<Item = usize> {
+        let waits = |link: &Link| link.sends_done() != link.sends_posted();
+        let links = self.links.iter().enumerate();
+        links.filter(move |(_, link)| link.as_ref().is_some_and(waits)).map(|(index, _)| self.peer(index))
+    }
+
     #[inline]
     pub fn link(&mut self, peer: usize, track: usize) -> Option<&mut Link> {
         let index = self.index(peer, track);
