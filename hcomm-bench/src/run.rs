@@ -255,7 +255,7 @@ impl<'a, G: Group> Bench<'a, G> {
         self.group.force(case.force)?;
         let out_of_place = self.cell(case, false)?;
         let run = self.group.last_run();
-        let in_place = if case.workload.has_in_place() { Some(self.cell(case, true)?) } else { None };
+        let in_place = if case.workload.moves_data() { Some(self.cell(case, true)?) } else { None };
         self.group.force(Force::default())?;
         Ok(Row {
             workload: case.workload,

@@ -1,6 +1,6 @@
 //! The public interface: a [`Communicator`] connects the ranks of a job and runs collectives over them.
 //!
-//! A call is turned into a plan once a shape ([`call::Prepared`]); after that a blocking call is: compare with the last
+//! A call is turned into a plan once a shape (`call::Prepared`); after that a blocking call is: compare with the last
 //! shape, begin a run, drive it in the caller's thread. Everything a call needs is kept from call to call.
 
 mod background;
