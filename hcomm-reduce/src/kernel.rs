@@ -34,6 +34,9 @@ pub struct Kernel<B, O>(PhantomData<(B, O)>);
 /// Blocks at a time where they are registers: enough loads under way to hide the cache's latency.
 const UNROLL: usize = 4;
 
+/// Bytes of a cache line, or a multiple of them.
+const CACHE_LINE: usize = 64;
+
 impl<B: Block, O: Operation> Kernel<B, O> {
     /// # Safety
     /// As for [`super::Reducer::combine`], on a processor that has `B`.
@@ -66,7 +69,7 @@ impl<B: Block, O: Operation> Kernel<B, O> {
     #[inline(always)]
     pub unsafe fn many_streaming(many: ManyKernel, dsts: &[*mut u8], srcs: &[*const u8], count: usize) {
         let size = size_of::<B::Element>();
-        let head = dsts.first().map_or(0, |dst| dst.align_offset(STREAM_ALIGN).div_ceil(size).min(count));
+        let head = dsts.first().map_or(0, |dst| dst.align_offset(CACHE_LINE).div_ceil(size).min(count));
         let aligned = |dst: &*mut u8| dst.wrapping_add(head * size).addr().is_multiple_of(STREAM_ALIGN);
         // SAFETY: head, blocks and tail cover 0..count once; the blocks are aligned as was just asked.
         unsafe {
@@ -75,12 +78,16 @@ impl<B: Block, O: Operation> Kernel<B, O> {
             }
             Self::fold_singles(dsts, srcs, 0, head);
             let mut i = head;
-            while count - i >= B::LANES {
-                let [wide] = Self::load_folded::<1>(srcs, i);
+            // Whole cache lines of one destination before the next: the processor combines streamed stores by line, and
+            // a line left half written goes out in parts.
+            while count - i >= UNROLL * B::LANES {
+                let wide: [B::Wide; UNROLL] = Self::load_folded(srcs, i);
                 for &dst in dsts {
-                    stream_store(dst.add(i * size), B::pack(wide));
+                    for k in 0..UNROLL {
+                        stream_store(dst.add((i + k * B::LANES) * size), B::pack(wide[k]));
+                    }
                 }
-                i += B::LANES;
+                i += UNROLL * B::LANES;
             }
             Self::fold_singles(dsts, srcs, i, count);
         }

@@ -66,7 +66,6 @@ pub struct Communicator {
     background: Option<Background>,
     plans: HashMap<Key, Arc<Prepared>>,
     last: Option<(Key, Arc<Prepared>)>,
-    last_ran: Option<Arc<Prepared>>,
     force: Force,
     /// Calls made, so that the next one has a number.
     calls: u64,
@@ -111,7 +110,6 @@ impl Communicator {
             background: None,
             plans: HashMap::new(),
             last: None,
-            last_ran: None,
             force: Force::default(),
             calls: 0,
             messages: Vec::new(),
@@ -149,10 +147,10 @@ impl Communicator {
     /// Bad arguments; a rank that died, stayed silent, or called something else. After one of the latter the communicator
     /// takes no more calls.
     pub fn run(&mut self, call: &Call, input: &[u8], output: &mut [u8]) -> Result<()> {
-        let prepared = self.prepared(call, false)?;
-        self.check_length(call, "input", input.len(), prepared.input_bytes)?;
-        self.check_length(call, "output", output.len(), prepared.output_bytes)?;
-        self.execute(&prepared, Buffers { input: input.as_ptr(), output: output.as_mut_ptr() })
+        let (input_bytes, output_bytes) = self.select(call, false)?;
+        self.check_length(call, "input", input.len(), input_bytes)?;
+        self.check_length(call, "output", output.len(), output_bytes)?;
+        self.execute(Buffers { input: input.as_ptr(), output: output.as_mut_ptr() })
     }
 
     /// Runs `call` in place: `buffer` is the larger of input and output, the other lies in it as
@@ -161,17 +159,16 @@ impl Communicator {
     /// # Errors
     /// As for [`Communicator::run`].
     pub fn run_in_place(&mut self, call: &Call, buffer: &mut [u8]) -> Result<()> {
-        let prepared = self.prepared(call, true)?;
-        let need = prepared.input_bytes.max(prepared.output_bytes);
-        self.check_length(call, "the buffer", buffer.len(), need)?;
+        let (input_bytes, output_bytes) = self.select(call, true)?;
+        self.check_length(call, "the buffer", buffer.len(), input_bytes.max(output_bytes))?;
         let buffers = self.in_place_buffers(call, buffer.as_mut_ptr());
-        self.execute(&prepared, buffers)
+        self.execute(buffers)
     }
 
     /// How the latest call ran.
     pub fn last_run(&self) -> RunInfo {
-        let mut info = match &self.last_ran {
-            Some(prepared) => prepared.info.clone(),
+        let mut info = match &self.last {
+            Some((_, prepared)) => prepared.info.clone(),
             None => {
                 RunInfo { algorithm: Algorithm::Direct, chunk_bytes: 0, channels: 1, transport: self.group.transport() }
             }
@@ -296,14 +293,20 @@ impl Communicator {
         Buffers { input: base.wrapping_add(input).cast_const(), output: base.wrapping_add(output) }
     }
 
-    /// The plan of a call: the last one when the call is the same, else from the cache, else made now.
-    fn prepared(&mut self, call: &Call, in_place: bool) -> Result<Arc<Prepared>> {
-        if let Some((key, prepared)) = &self.last
-            && key.call == *call
-            && key.in_place == in_place
-        {
-            return Ok(Arc::clone(prepared));
+    /// Makes the plan of a call the one at hand: the last one when the call is the same, else from the cache, else made now.
+    /// Returns the bytes of input and output that it needs.
+    #[inline]
+    fn select(&mut self, call: &Call, in_place: bool) -> Result<(usize, usize)> {
+        if let Some((key, prepared)) = &self.last {
+            if key.call == *call && key.in_place == in_place {
+                return Ok((prepared.input_bytes, prepared.output_bytes));
+            }
         }
+        self.select_another(call, in_place)
+    }
+
+    #[cold]
+    fn select_another(&mut self, call: &Call, in_place: bool) -> Result<(usize, usize)> {
         if let Some(error) = &self.broken {
             return Err(Error::Broken(error.to_string()));
         }
@@ -320,24 +323,39 @@ impl Communicator {
                 prepared
             }
         };
-        self.last = Some((key, Arc::clone(&prepared)));
-        Ok(prepared)
+        let bytes = (prepared.input_bytes, prepared.output_bytes);
+        self.last = Some((key, prepared));
+        Ok(bytes)
     }
 
-    fn execute(&mut self, prepared: &Arc<Prepared>, buffers: Buffers) -> Result<()> {
-        if let Some(error) = &self.broken {
-            return Err(Error::Broken(error.to_string()));
+    /// The plan of a call, to be shared with a background thread.
+    fn prepared(&mut self, call: &Call, in_place: bool) -> Result<Arc<Prepared>> {
+        self.select(call, in_place)?;
+        match &self.last {
+            Some((_, prepared)) => Ok(Arc::clone(prepared)),
+            None => Err(Error::Broken("no plan was made".into())),
         }
-        self.calls += 1;
-        let result = self.context.execute(&self.world, &self.group, prepared, buffers, self.calls, &mut NoHold);
-        match &result {
-            Ok(()) => self.last_ran = Some(Arc::clone(prepared)),
-            Err(error) => {
-                self.broken = Some(error.clone());
-                self.last = None;
-            }
+    }
+
+    /// Runs the plan at hand.
+    #[inline]
+    fn execute(&mut self, buffers: Buffers) -> Result<()> {
+        let Self { world, group, context, last: Some((_, prepared)), calls, .. } = self else {
+            return Err(Error::Broken("no plan was made".into()));
+        };
+        *calls += 1;
+        match context.execute(world, group, prepared, buffers, *calls, &mut NoHold) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.fail(error)),
         }
-        result
+    }
+
+    /// From now on every call fails.
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        self.broken = Some(error.clone());
+        self.last = None;
+        error
     }
 }
 

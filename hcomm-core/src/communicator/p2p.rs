@@ -92,10 +92,7 @@ impl Communicator {
             side(from, me, data.len(), self.messages[from].1)
         });
         let result = self.exchange(outgoing, incoming, Buffers { input, output });
-        if let Err(error) = &result {
-            self.broken = Some(error.clone());
-        }
-        result
+        result.map_err(|error| self.fail(error))
     }
 
     fn exchange(&mut self, outgoing: Option<Side>, incoming: Option<Side>, buffers: Buffers) -> Result<()> {

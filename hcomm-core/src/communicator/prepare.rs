@@ -45,6 +45,10 @@ pub(crate) fn request(group: &Group, config: &Config, call: &Call, in_place: boo
     }
     choice.chunk_bytes = force.chunk_bytes.unwrap_or(choice.chunk_bytes);
     choice.channels = force.channels.unwrap_or(choice.channels);
+    if choice.algorithm == Algorithm::Tree {
+        // Two trees a channel, each with links of its own.
+        choice.channels = choice.channels.min(MAX_TRACKS / 2);
+    }
     request.algorithm = choice.algorithm;
     request.chunk = (choice.chunk_bytes / element).max(1);
     request.channels = choice.channels;

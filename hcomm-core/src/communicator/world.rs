@@ -53,6 +53,8 @@ struct Hello {
     info: RankInfo,
     /// Equal for ranks that may share memory: boot id and network namespace, or `HCOMM_HOST_ID`.
     host_id: String,
+    /// Equal for ranks with the same network interfaces, whatever `HCOMM_HOST_ID` says of their hosts.
+    network: String,
     /// Where ranks of its host exchange descriptors.
     domain: String,
     /// Processors that it may use, and how many of them at a time.
@@ -104,7 +106,8 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     let cpus = Cpus::of_this_process();
     let hello = Hello {
         info: this_rank(&place, &cpus)?,
-        host_id: host_id(&place)?,
+        host_id: place.host_id.clone().map_or_else(network_id, Ok)?,
+        network: network_id()?,
         domain: domain.address(),
         usable: cpus.usable(),
         processors: cpus.allowed,
@@ -119,6 +122,8 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
         });
         infos.push(RankInfo { host_index, ..hello.info.clone() });
     }
+    let first_like = |hello: &Hello| hellos.iter().position(|other| other.network == hello.network).unwrap_or_default();
+    let networks: Vec<usize> = hellos.iter().map(first_like).collect();
     let here = infos[place.rank].host_index;
     let local = |rank: usize| infos[rank].host_index == here;
     let local_ranks = (0..place.size).filter(|&rank| local(rank)).count();
@@ -140,8 +145,11 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
             ),
         });
     }
-    let endpoint =
-        if mapped.len() + 1 < place.size { Some(open_endpoint(&config, &place, hosts.len() == 1)?) } else { None };
+    let endpoint = if mapped.len() + 1 < place.size {
+        Some(open_endpoint(&config, &place, networks.iter().all(|&network| network == networks[0]))?)
+    } else {
+        None
+    };
 
     let mut world = World {
         local_ranks,
@@ -162,7 +170,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     let wiring = Wiring { mapped, addresses, lane: parts.encode() };
     let wirings: Vec<Wiring> = meeting.exchange("wiring", &wiring)?;
     check_agreement(&world, &wirings)?;
-    world.addresses = usable_addresses(&world, &wirings)?;
+    world.addresses = usable_addresses(&networks, &wirings)?;
     if let Some(store) = store {
         world.membership = Some(Membership::join(
             store,
@@ -204,7 +212,8 @@ fn check_agreement(world: &World, wirings: &[Wiring]) -> Result<()> {
     Ok(())
 }
 
-fn usable_addresses(world: &World, wirings: &[Wiring]) -> Result<Vec<Vec<String>>> {
+/// Ranks of one network may offer the same addresses.
+fn usable_addresses(networks: &[usize], wirings: &[Wiring]) -> Result<Vec<Vec<String>>> {
     let mut offers = Vec::with_capacity(wirings.len());
     for (rank, wiring) in wirings.iter().enumerate() {
         let parsed: std::result::Result<Vec<_>, _> = wiring.addresses.iter().map(|text| text.parse()).collect();
@@ -213,8 +222,7 @@ fn usable_addresses(world: &World, wirings: &[Wiring]) -> Result<Vec<Vec<String>
             what: format!("offers {:?}, not socket addresses: {error}", wiring.addresses),
         })?);
     }
-    let hosts: Vec<usize> = world.infos.iter().map(|info| info.host_index).collect();
-    interfaces::drop_shared(&mut offers, &hosts)?;
+    interfaces::drop_shared(&mut offers, networks)?;
     Ok(offers.into_iter().map(|offer| offer.iter().map(ToString::to_string).collect()).collect())
 }
 
@@ -272,20 +280,17 @@ fn this_rank(place: &Place, cpus: &Cpus) -> Result<RankInfo> {
 }
 
 /// What ranks that can share memory have in common: the running kernel, and the network namespace in which they meet.
-fn host_id(place: &Place) -> Result<String> {
-    if let Some(id) = &place.host_id {
-        return Ok(id.clone());
-    }
+fn network_id() -> Result<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map_err(|error| Error::system("/proc/sys/kernel/random/boot_id", error))?;
     let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
     Ok(format!("{} {}", boot.trim(), namespace.display()))
 }
 
-fn open_endpoint(config: &Config, place: &Place, one_host: bool) -> Result<Endpoint> {
+fn open_endpoint(config: &Config, place: &Place, one_network: bool) -> Result<Endpoint> {
     let found = interfaces::list()?;
     let filter = config.socket_ifname.as_deref().map(interfaces::Filter::parse).transpose()?;
-    let choices = interfaces::choose(&found, filter.as_ref(), one_host)?;
+    let choices = interfaces::choose(&found, filter.as_ref(), one_network)?;
     for choice in &choices {
         config.debug.say(Debug::Info, || choice.to_string());
     }

@@ -18,6 +18,10 @@ pub(crate) struct Buffers {
 // SAFETY: a plain pair of addresses; who runs a plan owns the memory behind them for as long as the run lives.
 unsafe impl Send for Buffers {}
 
+/// A reduction that moves more than this is far beyond the caches, and stores past them: a line that will be written whole
+/// is then not read first. In place it has just been read.
+const STREAM_BYTES: usize = 12 << 20;
+
 /// What the messages of a run are marked with: the same both ways in a collective.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stamps {
@@ -218,9 +222,17 @@ impl Run {
                         self.dsts.push(at);
                     }
                     let reducer = plan.reducer.as_ref().expect("a plan that reduces has kernels");
+                    let moved = count * reducer.element_size() * (srcs.len() + dsts.len());
+                    let in_place = self.dsts.iter().any(|dst| self.srcs.contains(&dst.cast_const()));
                     // SAFETY: all ranges lie in buffers that `begin` and `set_remote` were given; plans are verified
                     // to keep them apart or equal.
-                    unsafe { reducer.combine_many(&self.dsts, &self.srcs, *count) };
+                    unsafe {
+                        if moved >= STREAM_BYTES && !in_place {
+                            reducer.combine_many_streaming(&self.dsts, &self.srcs, *count);
+                        } else {
+                            reducer.combine_many(&self.dsts, &self.srcs, *count);
+                        }
+                    }
                 }
             }
             Action::Copy { src, dst, len } => {

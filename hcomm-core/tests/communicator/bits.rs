@@ -1,0 +1,2 @@
+pub const ACTS: &[(&str, fn())] = &[];
+pub const TESTS: &[(&str, fn())] = &[];
