@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use hcomm_core::communicator::Force;
 use hcomm_core::config::{self, Config, Debug, SETTINGS};
-use hcomm_core::launch::{self, HostSpec, Launch, Outcome, Place, Plan};
+use hcomm_core::launch::{self, HostSpec, Launch, Outcome, Plan};
 use hcomm_core::topology::cpus::Cpus;
 use hcomm_core::{Communicator, Error};
 
