@@ -132,12 +132,12 @@ impl<B: Block, O: Operation> Kernel<B, O> {
         unsafe {
             // No closures: one that is compiled apart lacks the instruction set, and stays a call.
             let mut wide = [Self::load(srcs[0], i); U];
-            for k in 1..U {
-                wide[k] = Self::load(srcs[0], i + k * B::LANES);
+            for (k, block) in wide.iter_mut().enumerate() {
+                *block = Self::load(srcs[0], i + k * B::LANES);
             }
             for &src in &srcs[1..] {
-                for k in 0..U {
-                    wide[k] = O::apply(wide[k], Self::load(src, i + k * B::LANES));
+                for (k, block) in wide.iter_mut().enumerate() {
+                    *block = O::apply(*block, Self::load(src, i + k * B::LANES));
                 }
             }
             wide
@@ -147,9 +147,9 @@ impl<B: Block, O: Operation> Kernel<B, O> {
     #[inline(always)]
     unsafe fn store_all<const U: usize>(dsts: &[*mut u8], i: usize, wide: [B::Wide; U]) {
         for &dst in dsts {
-            for k in 0..U {
+            for (k, &block) in wide.iter().enumerate() {
                 // SAFETY: the caller has room for `U` blocks from `i` on in every destination.
-                unsafe { Self::store(dst, i + k * B::LANES, wide[k]) }
+                unsafe { Self::store(dst, i + k * B::LANES, block) }
             }
         }
     }

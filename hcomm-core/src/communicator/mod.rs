@@ -1,7 +1,13 @@
 //! The public interface: a [`Communicator`] connects the ranks of a job and runs collectives over them.
 //!
-//! A call is turned into a plan once a shape (`call::Prepared`); after that a blocking call is: compare with the last
-//! shape, begin a run, drive it in the caller's thread. Everything a call needs is kept from call to call.
+//! A call is turned into a plan once a shape; after that a blocking call is: compare with the last shape, begin a run, drive it
+//! in the caller's thread. Everything a call needs is kept from call to call.
+//!
+//! | | blocking | in the background |
+//! |---|---|---|
+//! | typed slices | [`Communicator::all_reduce`], [`Communicator::broadcast`], ... | [`Communicator::start_all_reduce`] |
+//! | a [`Call`], typed at run time | [`Communicator::run`], [`Communicator::run_in_place`] | [`Communicator::start`], [`Communicator::start_in_place`] |
+//! | point to point | [`Communicator::send`], [`Communicator::receive`], [`Communicator::send_receive`] | |
 
 mod background;
 mod buffer;
@@ -59,6 +65,9 @@ struct Key {
 }
 
 /// Ranks of a job, connected. One communicator is used by one thread at a time.
+///
+/// A process joins its job once ([`Communicator::init`]) and makes further communicators by [`Communicator::split`]. Dropping
+/// the last one leaves the job in good order; a rank that others still wait for is then lost to them.
 pub struct Communicator {
     world: Arc<World>,
     group: Arc<Group>,

@@ -221,3 +221,19 @@ fn three_quarters_of_the_cores_drive_requests() {
     let config = Config::default();
     assert_eq!([0, 1, 2, 4, 96].map(|cores| config.threads_of(cores)), [1, 1, 1, 3, 72]);
 }
+
+/// The table in the user guide, row by row and in this order.
+#[test]
+fn the_user_guide_tells_of_every_setting() {
+    let rows = SETTINGS.iter().map(|setting| {
+        let default = if setting.default.is_empty() { "none".into() } else { format!("`{}`", setting.default) };
+        let effect = if setting.effective { "" } else { "no effect in this version: " };
+        let row = format!("| `{}` | {default} | {} | {effect}{} |", setting.name, setting.allowed, setting.meaning);
+        row.replace('*', "\\*")
+    });
+    let expected = rows.collect::<Vec<_>>().join("\n");
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let written: Vec<&str> = guide.lines().filter(|line| line.starts_with("| `HC")).collect();
+    assert_eq!(written.join("\n"), expected, "docs/guide.md should hold these rows:\n{expected}\n");
+}
