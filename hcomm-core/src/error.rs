@@ -63,7 +63,7 @@ pub enum Error {
         /// How long that operation had waited.
         waited: Duration,
     },
-    /// An operation did not finish within `HCOMM_TIMEOUT`.
+    /// An operation stood still for `HCOMM_TIMEOUT`.
     #[error("{operation} timed out after {waited:.1?}: {missing}")]
     Timeout {
         /// The operation that did not finish.
