@@ -254,7 +254,7 @@ impl<'a, G: Group> Bench<'a, G> {
         let collective = case.workload.collective;
         self.group.force(case.force)?;
         let (out_of_place, run) = self.cell(case, false)?;
-        let in_place = if case.workload.has_in_place() { Some(self.cell(case, true)?.0) } else { None };
+        let in_place = if case.workload.moves_data() { Some(self.cell(case, true)?.0) } else { None };
         self.group.force(Force::default())?;
         Ok(Row {
             workload: case.workload,

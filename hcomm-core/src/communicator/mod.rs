@@ -307,10 +307,11 @@ impl Communicator {
     /// Returns the bytes of input and output that it needs.
     #[inline]
     fn select(&mut self, call: &Call, in_place: bool) -> Result<(usize, usize)> {
-        if let Some((key, prepared)) = &self.last {
-            if key.call == *call && key.in_place == in_place {
-                return Ok((prepared.input_bytes, prepared.output_bytes));
-            }
+        if let Some((key, prepared)) = &self.last
+            && key.call == *call
+            && key.in_place == in_place
+        {
+            return Ok((prepared.input_bytes, prepared.output_bytes));
         }
         self.select_another(call, in_place)
     }

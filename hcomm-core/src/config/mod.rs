@@ -244,6 +244,12 @@ fn unknown(name: &str, nearest: Option<&str>) -> String {
     }
 }
 
+/// The variables of this process; bytes that are no UTF-8 are replaced.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
+}
+
 impl Config {
     /// The settings of the environment; warnings go to stderr, if `HCOMM_DEBUG` lets them.
     ///
@@ -251,7 +257,7 @@ impl Config {
     /// As for [`Config::load`].
     pub fn from_environment() -> Result<Self> {
         let mut warnings = Vec::new();
-        let config = Self::load(None, std::env::vars(), &mut |warning| warnings.push(warning))?;
+        let config = Self::load(None, environment(), &mut |warning| warnings.push(warning))?;
         for warning in warnings {
             config.debug.say(Debug::Warn, || warning);
         }
