@@ -304,9 +304,7 @@ impl Communicator {
                 return Ok(Arc::clone(prepared));
             }
         }
-        if let Some(error) = &self.broken {
-            return Err(Error::Broken(error.to_string()));
-        }
+        self.check_whole()?;
         let key = Key { call: call.clone(), in_place, force: self.force };
         let prepared = match self.plans.get(&key) {
             Some(prepared) => Arc::clone(prepared),
@@ -323,10 +321,16 @@ impl Communicator {
         Ok(prepared)
     }
 
-    fn execute(&mut self, prepared: &Arc<Prepared>, buffers: Buffers) -> Result<()> {
-        if let Some(error) = &self.broken {
-            return Err(Error::Broken(error.to_string()));
+    /// Refuses what comes after a failure.
+    fn check_whole(&self) -> Result<()> {
+        match self.broken.as_ref().or_else(|| self.background.as_ref()?.failure()) {
+            Some(error) => Err(Error::Broken(error.to_string())),
+            None => Ok(()),
         }
+    }
+
+    fn execute(&mut self, prepared: &Arc<Prepared>, buffers: Buffers) -> Result<()> {
+        self.check_whole()?;
         self.calls += 1;
         let result =
             self.context.execute(&self.world, &self.group, prepared, buffers, self.calls, &mut NoHold);

