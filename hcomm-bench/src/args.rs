@@ -200,7 +200,7 @@ pub struct Bench {
     #[arg(long, value_name = "COMMAND", conflicts_with = "join", help_heading = "Ranks")]
     launch_agent: Option<String>,
     /// Meet the other hosts, which are given the same command, at this address: tcp://HOST:PORT
-    #[arg(long, value_name = "URL", requires = "nodes", help_heading = "Ranks")]
+    #[arg(long, value_name = "URL", requires = "nodes", conflicts_with = "store", help_heading = "Ranks")]
     join: Option<String>,
     /// Number of hosts that --join waits for
     #[arg(long, value_name = "N", requires = "join", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Ranks")]
@@ -215,8 +215,8 @@ pub struct Bench {
     /// Write CSV to a file, or instead of the table to stdout (-)
     #[arg(long, value_name = "FILE|-", help_heading = "Output")]
     csv: Option<String>,
-    /// Write a markdown table to a file, or instead of the table to stdout (-)
-    #[arg(long, value_name = "FILE|-", help_heading = "Output")]
+    /// Write a markdown table to a file, or instead of the table to stdout (-, or nothing)
+    #[arg(long, value_name = "FILE|-", num_args = 0..=1, require_equals = true, default_missing_value = "-", help_heading = "Output")]
     markdown: Option<String>,
     /// Add each rank's own times to the output
     #[arg(long, help_heading = "Output")]

@@ -1,8 +1,8 @@
 //! hcomm-bench: measures and checks collective communication across local ranks and hosts.
 //!
-//! A process is first a launcher or a rank ([`ranks`]). Every rank runs the same program ([`run`]): for each row it times
-//! ([`measure`]), then checks ([`check`]) the collective; rank 0 prints ([`output`]). The command line is in [`args`]; what the
-//! program needs of a communicator is the trait in [`group`], so all of it is tested with a group of threads.
+//! A process is first a launcher or a rank (`ranks`). Every rank runs the same program (`run`): for each row it times
+//! (`measure`), then checks (`check`) the collective; rank 0 prints (`output`). The command line is in `args`; what the
+//! program needs of a communicator is the trait in `group`, so all of it is tested with a group of threads.
 
 #![allow(missing_docs)] // a program: its manual is `--help`
 

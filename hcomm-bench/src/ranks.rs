@@ -6,21 +6,20 @@
 use std::env;
 use std::fs;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use hcomm_core::Communicator;
 use hcomm_core::communicator::Force;
-use hcomm_core::config::Config;
-use hcomm_core::launch::{self, HostSpec, Launch, Outcome, Place, Plan};
+use hcomm_core::config::{self, Config, Debug, SETTINGS};
+use hcomm_core::launch::{self, HostSpec, Launch, Outcome, Plan};
 use hcomm_core::topology::cpus::Cpus;
+use hcomm_core::{Communicator, Error};
 
 use crate::args::{Placement, Settings};
 use crate::failure::{Failure, Result};
 use crate::group::Ranks;
 use crate::run;
 
-/// How long hosts that join wait for each other, unless `-T` says.
-const JOIN_PATIENCE: Duration = Duration::from_secs(300);
+/// Set for ranks that hcomm's own launcher started.
+const SERVED: &str = "HCOMM_STORE_SERVED";
 
 /// What this process is.
 pub enum Role {
@@ -38,50 +37,82 @@ pub fn as_agent() -> Option<Result<ExitCode>> {
 /// Becomes a rank by what the command line and the environment say.
 pub fn become_rank(settings: &Settings) -> Result<Role> {
     let placement = &settings.placement;
-    let place = launch::detect(&|name| env::var(name).ok())?;
+    let mut warnings = Vec::new();
+    let config = configure(placement, &mut warnings)?;
+    let launched = env::var_os(SERVED).is_some();
+    let lookup = |name: &str| match name {
+        // A launcher's word goes before the flag, which was told to the launcher.
+        "HCOMM_STORE" if !launched => config.store.clone(),
+        name => env::var(name).ok(),
+    };
+    let place = launch::detect(&lookup)?;
     let chosen = placement.hosts.is_some() || placement.hostfile.is_some() || placement.join.is_some();
+    let place = place.filter(|place| place.source == "hcomm" || !chosen);
+    if place.as_ref().is_none_or(|place| place.rank == 0 && !launched) {
+        for warning in warnings {
+            config.debug.say(Debug::Warn, || warning);
+        }
+    }
     match place {
-        Some(place) if place.source == "hcomm" || !chosen => join(placement, place),
-        _ => start(settings),
+        Some(place) => {
+            let configured =
+                Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };
+            Ok(Role::Rank(Box::new(Ranks::new(Communicator::join(config, place)?, configured))))
+        }
+        None => start(settings, &config),
     }
 }
 
-fn join(placement: &Placement, place: Place) -> Result<Role> {
-    let mut config = Config::from_environment()?;
+/// Defaults, then the file, then the environment, then flags.
+fn configure(placement: &Placement, warnings: &mut Vec<String>) -> Result<Config> {
+    let file = placement.config.as_deref();
+    let loaded = Config::load(file, config::environment(), &mut |warning| warnings.push(warning));
+    let mut config = loaded.map_err(|error| match error {
+        Error::System { .. } => Failure { code: 2, ..Failure::from(error) }, // a file that cannot be read
+        error => error.into(),
+    })?;
     if let Some(timeout) = placement.timeout {
         config.timeout = timeout;
     }
-    if let Some(transport) = &placement.transport {
-        config.set("--transport", transport)?;
+    for (flag, value) in [("--transport", &placement.transport), ("--store", &placement.store)] {
+        if let Some(value) = value {
+            config.set(flag, value)?;
+        }
     }
-    let configured = Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };
-    Ok(Role::Rank(Box::new(Ranks::new(Communicator::join(config, place)?, configured))))
+    Ok(config)
 }
 
-fn start(settings: &Settings) -> Result<Role> {
+fn start(settings: &Settings, config: &Config) -> Result<Role> {
+    let plan = plan(settings, config)?;
     let launch = Launch {
-        plan: plan(settings)?,
+        environment: if matches!(plan, Plan::Hosts { .. }) { carried() } else { Vec::new() },
+        plan,
         program: env::current_exe().map_err(|e| Failure::run(format!("cannot find this program's file: {e}"), ""))?,
         args: env::args_os().skip(1).collect(),
-        environment: Vec::new(),
         bind: true,
-        timeout: settings.placement.timeout.unwrap_or(JOIN_PATIENCE),
+        timeout: config.timeout,
     };
     Ok(Role::Launcher(end(launch::run(&launch)?)))
 }
 
+/// Settings of the environment that hold on every host; ssh hands none of them on.
+fn carried() -> Vec<(String, String)> {
+    let of_all_hosts = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "HCOMM_HOST_ID");
+    config::environment().filter(|(name, _)| of_all_hosts(name) || name == "HCOMM_CONFIG").collect()
+}
+
 /// Where ranks are to run, after a look at what can be known before any is started.
-fn plan(settings: &Settings) -> Result<Plan> {
+fn plan(settings: &Settings, config: &Config) -> Result<Plan> {
     let placement = &settings.placement;
     if let Some(hosts) = hosts(placement)? {
         let words = placement.launch_agent.as_ref().map(|agent| agent.split_whitespace().map(Into::into).collect());
-        return Ok(Plan::Hosts { hosts, agent: words, store: placement.store.clone() });
+        return Ok(Plan::Hosts { hosts, agent: words, store: config.store.clone() });
     }
     let ranks = placement.ranks.unwrap_or_else(default_ranks);
     run::check_local_memory(settings, ranks)?;
     Ok(match (&placement.join, placement.nodes) {
         (Some(url), Some(nodes)) => Plan::Join { url: url.clone(), nodes: nodes as usize, ranks },
-        _ => Plan::Local { ranks },
+        _ => Plan::Local { ranks, store: config.store.clone() },
     })
 }
 

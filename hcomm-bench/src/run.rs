@@ -6,7 +6,7 @@
 use std::io;
 use std::ops::Range;
 
-use hcomm_core::communicator::Force;
+use hcomm_core::communicator::{Force, RunInfo};
 use hcomm_core::{DataType, ReduceOp};
 
 use crate::args::{Buffers, Effort, Settings};
@@ -253,9 +253,8 @@ impl<'a, G: Group> Bench<'a, G> {
         let shape = &case.shape;
         let collective = case.workload.collective;
         self.group.force(case.force)?;
-        let out_of_place = self.cell(case, false)?;
-        let run = self.group.last_run();
-        let in_place = if case.workload.has_in_place() { Some(self.cell(case, true)?) } else { None };
+        let (out_of_place, run) = self.cell(case, false)?;
+        let in_place = if case.workload.moves_data() { Some(self.cell(case, true)?.0) } else { None };
         self.group.force(Force::default())?;
         Ok(Row {
             workload: case.workload,
@@ -271,13 +270,20 @@ impl<'a, G: Group> Bench<'a, G> {
         })
     }
 
-    /// Times, then checks with fresh data.
-    fn cell(&mut self, case: &Case, in_place: bool) -> Result<Cell> {
+    /// Times, then checks with fresh data; also how the calls ran.
+    fn cell(&mut self, case: &Case, in_place: bool) -> Result<(Cell, RunInfo)> {
         let shape = &case.shape;
         let rank = self.group.rank();
         let sizes = (input_bytes(shape, rank), output_bytes(shape, rank), in_place_bytes(shape, rank));
         self.prepare(Check::new(shape, rank, self.settings.seed), sizes, in_place);
         let (input, output) = (&self.input, &mut self.output);
+        // One call ahead tells how such calls run: around the measured ones the benchmark makes calls of its own.
+        if in_place {
+            self.group.run_in_place(&shape.call, output.slice_mut(sizes.2))?;
+        } else {
+            self.group.run(&shape.call, input.slice(sizes.0), output.slice_mut(sizes.1))?;
+        }
+        let run = self.group.last_run();
         let Measured { iterations, times, cpu_us, rank_us } = if in_place {
             let buffer = output.slice_mut(sizes.2);
             measure(self.group, &self.method, |group| group.run_in_place(&shape.call, buffer))?
@@ -286,7 +292,7 @@ impl<'a, G: Group> Bench<'a, G> {
             measure(self.group, &self.method, |group| group.run(&shape.call, input, output))?
         };
         let (wrong, out_of_bounds) = self.check(case, sizes, in_place)?;
-        Ok(Cell { iterations, times, cpu_us, rank_us, wrong, out_of_bounds })
+        Ok((Cell { iterations, times, cpu_us, rank_us, wrong, out_of_bounds }, run))
     }
 
     fn prepare(&mut self, check: Option<Check<'_>>, sizes: (usize, usize, usize), in_place: bool) {

@@ -50,13 +50,7 @@ impl Workload {
         Workload::all().into_iter().find(|workload| plain(workload.name()) == wanted)
     }
 
-    /// Whether it can run in place: in an all-to-all and in a ring of sends, every byte of the buffer is both still to be
-    /// sent and already to be received.
-    pub fn has_in_place(self) -> bool {
-        !matches!(self.collective, Collective::AllToAll | Collective::SendRecv | Collective::Barrier)
-    }
-
-    /// Whether it has buffers at all.
+    /// Whether it has buffers at all, and so can run in place.
     pub fn moves_data(self) -> bool {
         self.collective != Collective::Barrier
     }
@@ -302,7 +296,7 @@ mod tests {
 
     #[test]
     fn in_place_buffers_hold_both_ends() {
-        for workload in Workload::all().into_iter().filter(|w| w.has_in_place()) {
+        for workload in Workload::all().into_iter().filter(|w| w.moves_data()) {
             for ranks in 1..6 {
                 for root in 0..ranks {
                     let shape = Shape::new(workload, DataType::I32, ReduceOp::Sum, root, ranks, 4096);

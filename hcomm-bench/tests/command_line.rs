@@ -16,7 +16,7 @@ fn mistakes_exit_2_with_a_sentence_and_a_hint_on_stderr() {
         (&["-b", "0", "-e", "0"], &["nothing to move"]),
         (&["-b", "0K"], &["-b 0", "hint"]),
         (&["-e", "8E"], &["need", "EiB", "available", "hint"]),
-        (&["-e", "16E"], &["-e 16E", "64 bits"]),
+        (&["-e", "16E"], &["-e 16E", "cannot be counted"]),
         (&["-b", "-1"], &["-b -1", "hint"]),
         (&["--ranks", "0"], &["--ranks 0", "hint"]),
         (&["--algorithm", "nosuch"], &["nosuch", "ring", "halving_doubling"]),

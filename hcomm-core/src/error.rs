@@ -63,7 +63,7 @@ pub enum Error {
         /// How long that operation had waited.
         waited: Duration,
     },
-    /// An operation did not finish within `HCOMM_TIMEOUT`.
+    /// An operation stood still for `HCOMM_TIMEOUT`.
     #[error("{operation} timed out after {waited:.1?}: {missing}")]
     Timeout {
         /// The operation that did not finish.
@@ -125,7 +125,7 @@ pub enum Error {
         cause: String,
     },
     /// The communicator failed earlier and takes no more calls.
-    #[error("this communicator failed before ({0}); make a new one")]
+    #[error("this communicator failed before ({0}); start the job again")]
     Broken(String),
     /// A peer speaks another version or something else than hcomm.
     #[error("protocol error with {peer}: {what}")]

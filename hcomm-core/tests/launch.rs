@@ -105,10 +105,10 @@ fn launcher(plan: &str) -> ExitCode {
     let words: Vec<&str> = plan.split(' ').collect();
     let mut program = std::env::current_exe().unwrap();
     let (plan, timeout) = match words[..] {
-        ["local", ranks] => (Plan::Local { ranks: ranks.parse().unwrap() }, LONG),
+        ["local", ranks] => (Plan::Local { ranks: ranks.parse().unwrap(), store: None }, LONG),
         ["missing"] => {
             program = "/nonexistent/program".into();
-            (Plan::Local { ranks: 2 }, LONG)
+            (Plan::Local { ranks: 2, store: None }, LONG)
         }
         ["hosts"] => {
             let agent = ["/bin/sh", "-c", "shift; exec \"$@\"", "agent"].map(OsString::from).to_vec();

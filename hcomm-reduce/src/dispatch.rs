@@ -9,15 +9,18 @@ use super::types::{DataType, ReduceOp};
 #[cfg(target_arch = "x86_64")]
 use super::x86;
 
+/// The kernels of each type and operation.
+pub type Set = fn(DataType, ReduceOp) -> Kernels;
+
 /// The kernels for this processor, with the name of their instruction set.
 pub fn best(dtype: DataType, op: ReduceOp) -> (Kernels, &'static str) {
     available().last().map_or_else(|| (portable(dtype, op), "portable"), |&(name, make)| (make(dtype, op), name))
 }
 
 /// The instruction sets that this processor has kernels for, the best last.
-pub fn available() -> Vec<(&'static str, fn(DataType, ReduceOp) -> Kernels)> {
+pub fn available() -> Vec<(&'static str, Set)> {
     #[allow(unused_mut)]
-    let mut sets: Vec<(&'static str, fn(DataType, ReduceOp) -> Kernels)> = vec![("portable", portable)];
+    let mut sets: Vec<(&'static str, Set)> = vec![("portable", portable)];
     #[cfg(target_arch = "x86_64")]
     {
         let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
@@ -114,7 +117,7 @@ kernels_for!(
     F64 => x86::F64x4,
     F32 => x86::F32x8,
     F16 => x86::F16x8,
-    Bf16 => x86::Bf16x8,
+    Bf16 => x86::Bf16x16,
     I8 => x86::I8x32,
     U8 => x86::U8x32,
     I32 => x86::I32x8,
@@ -129,7 +132,7 @@ kernels_for!(
     F64 => x86::F64x8,
     F32 => x86::F32x16,
     F16 => x86::F16x16,
-    Bf16 => x86::Bf16x16,
+    Bf16 => x86::Bf16x32,
     I8 => x86::I8x64,
     U8 => x86::U8x64,
     I32 => x86::I32x16,

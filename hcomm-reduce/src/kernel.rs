@@ -5,6 +5,8 @@
 //! What is left after the last whole block is not done one by one: the block that *ends* the range is computed before
 //! anything is stored and stored last, overlapping its neighbour with the same bits.
 
+#![allow(clippy::needless_range_loop)] // plain counted loops are what stays unrolled in registers
+
 use std::marker::PhantomData;
 
 use super::block::Block;
@@ -31,6 +33,9 @@ pub struct Kernel<B, O>(PhantomData<(B, O)>);
 
 /// Blocks at a time where they are registers: enough loads under way to hide the cache's latency.
 const UNROLL: usize = 4;
+
+/// Bytes of a cache line, or a multiple of them.
+const CACHE_LINE: usize = 64;
 
 impl<B: Block, O: Operation> Kernel<B, O> {
     /// # Safety
@@ -64,7 +69,7 @@ impl<B: Block, O: Operation> Kernel<B, O> {
     #[inline(always)]
     pub unsafe fn many_streaming(many: ManyKernel, dsts: &[*mut u8], srcs: &[*const u8], count: usize) {
         let size = size_of::<B::Element>();
-        let head = dsts.first().map_or(0, |dst| dst.align_offset(STREAM_ALIGN).div_ceil(size).min(count));
+        let head = dsts.first().map_or(0, |dst| dst.align_offset(CACHE_LINE).div_ceil(size).min(count));
         let aligned = |dst: &*mut u8| dst.wrapping_add(head * size).addr().is_multiple_of(STREAM_ALIGN);
         // SAFETY: head, blocks and tail cover 0..count once; the blocks are aligned as was just asked.
         unsafe {
@@ -73,12 +78,16 @@ impl<B: Block, O: Operation> Kernel<B, O> {
             }
             Self::fold_singles(dsts, srcs, 0, head);
             let mut i = head;
-            while count - i >= B::LANES {
-                let [wide] = Self::load_folded::<1>(srcs, i);
+            // Whole cache lines of one destination before the next: the processor combines streamed stores by line, and
+            // a line left half written goes out in parts.
+            while count - i >= UNROLL * B::LANES {
+                let wide: [B::Wide; UNROLL] = Self::load_folded(srcs, i);
                 for &dst in dsts {
-                    stream_store(dst.add(i * size), B::pack(wide));
+                    for k in 0..UNROLL {
+                        stream_store(dst.add((i + k * B::LANES) * size), B::pack(wide[k]));
+                    }
                 }
-                i += B::LANES;
+                i += UNROLL * B::LANES;
             }
             Self::fold_singles(dsts, srcs, i, count);
         }
@@ -123,12 +132,12 @@ impl<B: Block, O: Operation> Kernel<B, O> {
         unsafe {
             // No closures: one that is compiled apart lacks the instruction set, and stays a call.
             let mut wide = [Self::load(srcs[0], i); U];
-            for k in 1..U {
-                wide[k] = Self::load(srcs[0], i + k * B::LANES);
+            for (k, block) in wide.iter_mut().enumerate() {
+                *block = Self::load(srcs[0], i + k * B::LANES);
             }
             for &src in &srcs[1..] {
-                for k in 0..U {
-                    wide[k] = O::apply(wide[k], Self::load(src, i + k * B::LANES));
+                for (k, block) in wide.iter_mut().enumerate() {
+                    *block = O::apply(*block, Self::load(src, i + k * B::LANES));
                 }
             }
             wide
@@ -138,9 +147,9 @@ impl<B: Block, O: Operation> Kernel<B, O> {
     #[inline(always)]
     unsafe fn store_all<const U: usize>(dsts: &[*mut u8], i: usize, wide: [B::Wide; U]) {
         for &dst in dsts {
-            for k in 0..U {
+            for (k, &block) in wide.iter().enumerate() {
                 // SAFETY: the caller has room for `U` blocks from `i` on in every destination.
-                unsafe { Self::store(dst, i + k * B::LANES, wide[k]) }
+                unsafe { Self::store(dst, i + k * B::LANES, block) }
             }
         }
     }

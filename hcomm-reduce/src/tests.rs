@@ -6,12 +6,8 @@ use proptest::prelude::*;
 use super::{DataType, ReduceOp, Reducer, copy_streaming, dispatch};
 
 fn all_reducers(dtype: DataType, op: ReduceOp) -> Vec<Reducer> {
-    let with = |(instruction_set, make): (&'static str, fn(DataType, ReduceOp) -> super::Kernels)| Reducer {
-        dtype,
-        op,
-        kernels: make(dtype, op),
-        instruction_set,
-    };
+    let with =
+        |(instruction_set, make): (_, dispatch::Set)| Reducer { dtype, op, kernels: make(dtype, op), instruction_set };
     dispatch::available().into_iter().map(with).collect()
 }
 
@@ -36,7 +32,8 @@ fn model_integer(op: ReduceOp, size: usize, signed: bool, values: &[&[u8]]) -> V
 fn model_float<T: Copy + PartialOrd>(
     op: ReduceOp,
     values: Vec<T>,
-    (sum, product): (fn(T, T) -> T, fn(T, T) -> T),
+    sum: fn(T, T) -> T,
+    product: fn(T, T) -> T,
     negative: fn(T) -> bool,
 ) -> T {
     let below = |a: T, b: T| a < b || a == b && negative(a) && !negative(b);
@@ -54,12 +51,12 @@ fn model_float<T: Copy + PartialOrd>(
 /// The bytes that the fold of one element must have.
 fn model(dtype: DataType, op: ReduceOp, values: &[&[u8]]) -> Vec<u8> {
     let u16s = || values.iter().map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
-    let in_f32 = |values| model_float::<f32>(op, values, (|a, b| a + b, |a, b| a * b), f32::is_sign_negative);
+    let in_f32 = |values| model_float::<f32>(op, values, |a, b| a + b, |a, b| a * b, f32::is_sign_negative);
     let signed = matches!(dtype, DataType::I8 | DataType::I32 | DataType::I64);
     match dtype {
         DataType::F64 => {
             let values = values.iter().map(|&bytes| f64::from_le_bytes(bytes.try_into().unwrap())).collect();
-            let x = model_float::<f64>(op, values, (|a, b| a + b, |a, b| a * b), f64::is_sign_negative);
+            let x = model_float::<f64>(op, values, |a, b| a + b, |a, b| a * b, f64::is_sign_negative);
             (if x.is_nan() { 0x7ff8_0000_0000_0000 } else { x.to_bits() }).to_le_bytes().to_vec()
         }
         DataType::F32 => {

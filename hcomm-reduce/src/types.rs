@@ -7,17 +7,26 @@ use half::{bf16, f16};
 /// Type of one element of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[allow(missing_docs)]
 pub enum DataType {
+    /// IEEE 754 double precision.
     F64,
+    /// IEEE 754 single precision.
     F32,
+    /// IEEE 754 half precision: 5 bits of exponent, 10 of fraction.
     F16,
+    /// The upper half of an f32: 8 bits of exponent, 7 of fraction.
     Bf16,
+    /// Signed, 8 bits.
     I8,
+    /// Unsigned, 8 bits.
     U8,
+    /// Signed, 32 bits.
     I32,
+    /// Unsigned, 32 bits.
     U32,
+    /// Signed, 64 bits.
     I64,
+    /// Unsigned, 64 bits.
     U64,
 }
 

@@ -17,11 +17,11 @@ pub struct F16x8;
 /// Sixteen f16, computed with as f32.
 pub struct F16x16;
 
-/// Eight bf16, computed with as f32.
-pub struct Bf16x8;
-
 /// Sixteen bf16, computed with as f32.
 pub struct Bf16x16;
+
+/// Thirty-two bf16, computed with as f32.
+pub struct Bf16x32;
 
 /// A single f16, converted in hardware.
 pub struct SingleF16;
@@ -182,39 +182,99 @@ block!(
     // SAFETY: the processor has it.
     |wide| unsafe { _mm512_cvtps_ph::<NEAREST>(wide.canonical().0) }
 );
-block!(
-    Bf16x8,
-    bf16,
-    F32x8,
-    __m128i,
-    Lanes<bf16, 1>,
-    // SAFETY: the processor has it.
-    |packed| unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(packed))) },
-    // As `narrow_bf16`; the canonical NaN of f32 rounds to that of bf16.
-    // SAFETY: the processor has it.
-    |wide| unsafe {
-        let bits = _mm256_castps_si256(wide.canonical().0);
-        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-        let half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-        let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half));
-        _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256::<1>(rounded))
+/// Two registers: the elements at even places, and those at odd places. A bf16 is the upper half of an f32, so both are a
+/// shift or a mask away from memory, and nothing has to be moved between places.
+#[derive(Clone, Copy)]
+pub struct EvenOdd<V>(V, V);
+
+impl<V: Number> Number for EvenOdd<V> {
+    #[inline(always)]
+    fn sum(self, other: Self) -> Self {
+        Self(self.0.sum(other.0), self.1.sum(other.1))
     }
-);
-block!(
+    #[inline(always)]
+    fn product(self, other: Self) -> Self {
+        Self(self.0.product(other.0), self.1.product(other.1))
+    }
+    #[inline(always)]
+    fn lesser(self, other: Self) -> Self {
+        Self(self.0.lesser(other.0), self.1.lesser(other.1))
+    }
+    #[inline(always)]
+    fn greater(self, other: Self) -> Self {
+        Self(self.0.greater(other.0), self.1.greater(other.1))
+    }
+    #[inline(always)]
+    fn divide(self, ranks: u64) -> Self {
+        Self(self.0.divide(ranks), self.1.divide(ranks))
+    }
+}
+
+macro_rules! bf16_block {
+    ($block:ident, $number:ident, $packed:ty, $set:ident, $and:ident, $or:ident, $add:ident, $left:ident, $right:ident,
+     $to_float:ident, $to_bits:ident) => {
+        impl $number {
+            /// As `narrow_bf16`, left in the upper half; the canonical NaN of f32 rounds to that of bf16.
+            #[inline(always)]
+            fn rounded_to_bf16(self) -> $packed {
+                // SAFETY: the processor has it.
+                unsafe {
+                    let bits = $to_bits(self.canonical().0);
+                    let odd = $and($right::<16>(bits), $set(1));
+                    $add(bits, $add(odd, $set(0x7fff)))
+                }
+            }
+        }
+
+        impl Block for $block {
+            type Element = bf16;
+            type Packed = $packed;
+            type Wide = EvenOdd<$number>;
+            type Single = Lanes<bf16, 1>;
+            const UNROLLED: bool = true;
+
+            #[inline(always)]
+            fn unpack(packed: $packed) -> Self::Wide {
+                // SAFETY: the processor has it.
+                unsafe {
+                    let odd = $and(packed, $set(UPPER_HALF));
+                    EvenOdd($number($to_float($left::<16>(packed))), $number($to_float(odd)))
+                }
+            }
+            #[inline(always)]
+            fn pack(EvenOdd(even, odd): Self::Wide) -> $packed {
+                // SAFETY: the processor has it.
+                unsafe { $or($right::<16>(even.rounded_to_bf16()), $and(odd.rounded_to_bf16(), $set(UPPER_HALF))) }
+            }
+        }
+    };
+}
+const UPPER_HALF: i32 = 0xffff_0000u32 as i32;
+bf16_block!(
     Bf16x16,
-    bf16,
-    F32x16,
+    F32x8,
     __m256i,
-    Lanes<bf16, 1>,
-    // SAFETY: the processor has it.
-    |packed| unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(packed))) },
-    // SAFETY: the processor has it.
-    |wide| unsafe {
-        let bits = _mm512_castps_si512(wide.canonical().0);
-        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-        let half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-        _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(_mm512_add_epi32(bits, half)))
-    }
+    _mm256_set1_epi32,
+    _mm256_and_si256,
+    _mm256_or_si256,
+    _mm256_add_epi32,
+    _mm256_slli_epi32,
+    _mm256_srli_epi32,
+    _mm256_castsi256_ps,
+    _mm256_castps_si256
+);
+bf16_block!(
+    Bf16x32,
+    F32x16,
+    __m512i,
+    _mm512_set1_epi32,
+    _mm512_and_si512,
+    _mm512_or_si512,
+    _mm512_add_epi32,
+    _mm512_slli_epi32,
+    _mm512_srli_epi32,
+    _mm512_castsi512_ps,
+    _mm512_castps_si512
 );
 
 /// A block of integers, which is its own number: element, its register, how many, and its four operations.

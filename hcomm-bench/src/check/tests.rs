@@ -47,7 +47,7 @@ fn right_results_pass() {
     for ranks in [1, 2, 3, 5] {
         for (workload, shape) in shapes(ranks, 200) {
             assert_eq!(wrong_elements(&shape, false, None, 1), 0, "{} {:?}", workload.name(), shape.call);
-            if workload.has_in_place() {
+            if workload.moves_data() {
                 assert_eq!(wrong_elements(&shape, true, None, 1), 0, "{} in place {:?}", workload.name(), shape.call);
             }
         }

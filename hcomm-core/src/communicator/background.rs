@@ -89,7 +89,8 @@ const MAX_LANES: usize = 4;
 impl Background {
     /// Agrees on the number of lanes and makes them; all ranks call it.
     pub fn start(communicator: &mut Communicator) -> Result<Self> {
-        let wanted = (communicator.world.config.threads_of(communicator.world.processors) / Priority::ALL.len()).clamp(1, MAX_LANES);
+        let wanted = (communicator.world.config.threads_of(communicator.world.processors) / Priority::ALL.len())
+            .clamp(1, MAX_LANES);
         let all = communicator.all_gather_bytes(&[wanted as u8])?;
         let lanes = all.iter().filter_map(|answer| answer.first()).min().map_or(1, |&least| usize::from(least));
         let traffic = Arc::new(Traffic::default());
@@ -158,14 +159,7 @@ impl Worker {
 }
 
 /// The life of a background thread.
-fn serve(
-    world: &World,
-    group: &Group,
-    mut context: Context,
-    inbox: &Inbox,
-    priority: Priority,
-    traffic: &Traffic,
-) {
+fn serve(world: &World, group: &Group, mut context: Context, inbox: &Inbox, priority: Priority, traffic: &Traffic) {
     while let Some((number, job)) = next(inbox) {
         if let Some(error) = traffic.failure.get() {
             (job.finish)(Err(Error::Broken(error.to_string())));

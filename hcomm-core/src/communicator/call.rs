@@ -44,7 +44,7 @@ impl fmt::Display for Call {
             Counts::Even(count) => write!(f, "{count}")?,
             Counts::PerRank(counts) | Counts::Matrix(counts) => {
                 write!(f, "{} uneven", counts.iter().fold(0_u64, |sum, &count| sum.saturating_add(count)))?;
-            },
+            }
         }
         write!(f, " x {}", self.dtype)?;
         if self.collective.reduces() {
@@ -80,7 +80,9 @@ impl Call {
         let blocks = match self.collective {
             Collective::AllReduce | Collective::Broadcast | Collective::Reduce => 1,
             Collective::SendRecv | Collective::Barrier => 1,
-            Collective::AllGather | Collective::ReduceScatter | Collective::Gather | Collective::Scatter => ranks as u64,
+            Collective::AllGather | Collective::ReduceScatter | Collective::Gather | Collective::Scatter => {
+                ranks as u64
+            }
             Collective::AllToAll => ranks as u64,
         };
         let elements = match &self.counts {
@@ -90,7 +92,8 @@ impl Call {
             }
         };
         // No slice is longer than that; below it no offset overflows.
-        if elements.and_then(|count| count.checked_mul(self.dtype.size() as u64)).is_none_or(|b| b > isize::MAX as u64) {
+        if elements.and_then(|count| count.checked_mul(self.dtype.size() as u64)).is_none_or(|b| b > isize::MAX as u64)
+        {
             return fail(format!("{self} exceeds the address space"));
         }
         match (&self.counts, self.collective) {
@@ -170,7 +173,10 @@ mod tests {
         }
         let reduce = call(Collective::Reduce, Counts::Even(1 << 40), 2);
         assert_eq!(reduce.to_string(), "reduce(1099511627776 x f32, max, root 2)");
-        assert_eq!(call(Collective::AllToAll, Counts::Matrix([1; 4].into()), 0).to_string(), "all_to_all(4 uneven x f32)");
+        assert_eq!(
+            call(Collective::AllToAll, Counts::Matrix([1; 4].into()), 0).to_string(),
+            "all_to_all(4 uneven x f32)"
+        );
         assert_eq!(describe(&[u64::MAX; 4]), "?");
     }
 

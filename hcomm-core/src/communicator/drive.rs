@@ -9,8 +9,8 @@ use super::group::Group;
 use super::remote::Exchange;
 use super::watch::Watch;
 use super::world::World;
-use crate::engine::{Buffers, Compiled, Lane, Next, Polled, Run, Stamps, Waiter};
 use crate::control::Activity;
+use crate::engine::{Buffers, Compiled, Lane, Next, Polled, Run, Stamps, Waiter};
 use crate::error::Result;
 
 /// Told of each movement of a run: lets a run make way for others.

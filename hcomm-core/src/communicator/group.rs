@@ -53,11 +53,8 @@ impl Group {
     /// The group of `members` (ranks of this group, in the new order); this rank is one of them.
     pub fn subset(&self, id: u64, members: &[usize]) -> Self {
         let me = members.iter().position(|&m| m == self.me).expect("a rank makes only groups that it is in");
-        let ranks = members
-            .iter()
-            .enumerate()
-            .map(|(rank, &member)| RankInfo { rank, ..self.ranks[member].clone() })
-            .collect();
+        let ranks =
+            members.iter().enumerate().map(|(rank, &member)| RankInfo { rank, ..self.ranks[member].clone() }).collect();
         let world_ranks = members.iter().map(|&m| self.world_ranks[m]).collect();
         let shared = members.iter().map(|&m| self.shared[m]).collect();
         Self::new(id, me, ranks, world_ranks, shared)

@@ -1,7 +1,13 @@
 //! The public interface: a [`Communicator`] connects the ranks of a job and runs collectives over them.
 //!
-//! A call is turned into a plan once a shape ([`call::Prepared`]); after that a blocking call is: compare with the last
-//! shape, begin a run, drive it in the caller's thread. Everything a call needs is kept from call to call.
+//! A call is turned into a plan once a shape; after that a blocking call is: compare with the last shape, begin a run, drive it
+//! in the caller's thread. Everything a call needs is kept from call to call.
+//!
+//! | | blocking | in the background |
+//! |---|---|---|
+//! | typed slices | [`Communicator::all_reduce`], [`Communicator::broadcast`], ... | [`Communicator::start_all_reduce`] |
+//! | a [`Call`], typed at run time | [`Communicator::run`], [`Communicator::run_in_place`] | [`Communicator::start`], [`Communicator::start_in_place`] |
+//! | point to point | [`Communicator::send`], [`Communicator::receive`], [`Communicator::send_receive`] | |
 
 mod background;
 mod buffer;
@@ -59,6 +65,9 @@ struct Key {
 }
 
 /// Ranks of a job, connected. One communicator is used by one thread at a time.
+///
+/// A process joins its job once ([`Communicator::init`]) and makes further communicators by [`Communicator::split`]. Dropping
+/// the last one leaves the job in good order; a rank that others still wait for is then lost to them.
 pub struct Communicator {
     world: Arc<World>,
     group: Arc<Group>,
@@ -66,7 +75,6 @@ pub struct Communicator {
     background: Option<Background>,
     plans: HashMap<Key, Arc<Prepared>>,
     last: Option<(Key, Arc<Prepared>)>,
-    last_ran: Option<Arc<Prepared>>,
     force: Force,
     /// Calls made, so that the next one has a number.
     calls: u64,
@@ -96,8 +104,7 @@ impl Communicator {
     /// # Errors
     /// Ranks that do not find each other within the timeout.
     pub fn join(config: Config, place: Place) -> Result<Self> {
-        let force =
-            Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };
+        let force = Force { algorithm: config.algorithm, chunk_bytes: config.chunk_size, channels: config.channels };
         let (world, group, lane) = world::start(config, place)?;
         let mut communicator = Self::over(world, group, lane);
         communicator.force(force)?;
@@ -112,7 +119,6 @@ impl Communicator {
             background: None,
             plans: HashMap::new(),
             last: None,
-            last_ran: None,
             force: Force::default(),
             calls: 0,
             messages: Vec::new(),
@@ -150,10 +156,10 @@ impl Communicator {
     /// Bad arguments; a rank that died, stayed silent, or called something else. After one of the latter the communicator
     /// takes no more calls.
     pub fn run(&mut self, call: &Call, input: &[u8], output: &mut [u8]) -> Result<()> {
-        let prepared = self.prepared(call, false)?;
-        self.check_length(call, "input", input.len(), prepared.input_bytes)?;
-        self.check_length(call, "output", output.len(), prepared.output_bytes)?;
-        self.execute(&prepared, Buffers { input: input.as_ptr(), output: output.as_mut_ptr() })
+        let (input_bytes, output_bytes) = self.select(call, false)?;
+        self.check_length(call, "input", input.len(), input_bytes)?;
+        self.check_length(call, "output", output.len(), output_bytes)?;
+        self.execute(Buffers { input: input.as_ptr(), output: output.as_mut_ptr() })
     }
 
     /// Runs `call` in place: `buffer` is the larger of input and output, the other lies in it as
@@ -162,18 +168,19 @@ impl Communicator {
     /// # Errors
     /// As for [`Communicator::run`].
     pub fn run_in_place(&mut self, call: &Call, buffer: &mut [u8]) -> Result<()> {
-        let prepared = self.prepared(call, true)?;
-        let need = prepared.input_bytes.max(prepared.output_bytes);
-        self.check_length(call, "the buffer", buffer.len(), need)?;
+        let (input_bytes, output_bytes) = self.select(call, true)?;
+        self.check_length(call, "the buffer", buffer.len(), input_bytes.max(output_bytes))?;
         let buffers = self.in_place_buffers(call, buffer.as_mut_ptr());
-        self.execute(&prepared, buffers)
+        self.execute(buffers)
     }
 
     /// How the latest call ran.
     pub fn last_run(&self) -> RunInfo {
-        let mut info = match &self.last_ran {
-            Some(prepared) => prepared.info.clone(),
-            None => RunInfo { algorithm: Algorithm::Direct, chunk_bytes: 0, channels: 1, transport: self.group.transport() },
+        let mut info = match &self.last {
+            Some((_, prepared)) => prepared.info.clone(),
+            None => {
+                RunInfo { algorithm: Algorithm::Direct, chunk_bytes: 0, channels: 1, transport: self.group.transport() }
+            }
         };
         if self.context.ran_remote {
             info.algorithm = Algorithm::Direct;
@@ -188,9 +195,8 @@ impl Communicator {
     /// # Errors
     /// A value out of range.
     pub fn force(&mut self, force: Force) -> Result<()> {
-        let fail = |name: &str, value: String, allowed: String| {
-            Err(Error::Setting { name: name.into(), value, allowed })
-        };
+        let fail =
+            |name: &str, value: String, allowed: String| Err(Error::Setting { name: name.into(), value, allowed });
         if force.chunk_bytes == Some(0) {
             return fail("chunk size", "0".into(), "at least 1 byte".into());
         }
@@ -297,19 +303,28 @@ impl Communicator {
         Buffers { input: base.wrapping_add(input).cast_const(), output: base.wrapping_add(output) }
     }
 
-    /// The plan of a call: the last one when the call is the same, else from the cache, else made now.
-    fn prepared(&mut self, call: &Call, in_place: bool) -> Result<Arc<Prepared>> {
-        if let Some((key, prepared)) = &self.last {
-            if key.call == *call && key.in_place == in_place {
-                return Ok(Arc::clone(prepared));
-            }
+    /// Makes the plan of a call the one at hand: the last one when the call is the same, else from the cache, else made now.
+    /// Returns the bytes of input and output that it needs.
+    #[inline]
+    fn select(&mut self, call: &Call, in_place: bool) -> Result<(usize, usize)> {
+        if let Some((key, prepared)) = &self.last
+            && key.call == *call
+            && key.in_place == in_place
+        {
+            return Ok((prepared.input_bytes, prepared.output_bytes));
         }
+        self.select_another(call, in_place)
+    }
+
+    #[cold]
+    fn select_another(&mut self, call: &Call, in_place: bool) -> Result<(usize, usize)> {
         self.check_whole()?;
         let key = Key { call: call.clone(), in_place, force: self.force };
         let prepared = match self.plans.get(&key) {
             Some(prepared) => Arc::clone(prepared),
             None => {
-                let prepared = Arc::new(prepare::prepare(&self.group, &self.world.config, call, in_place, &self.force)?);
+                let prepared =
+                    Arc::new(prepare::prepare(&self.group, &self.world.config, call, in_place, &self.force)?);
                 if self.plans.len() >= MAX_PLANS {
                     self.plans.clear();
                 }
@@ -317,8 +332,9 @@ impl Communicator {
                 prepared
             }
         };
-        self.last = Some((key, Arc::clone(&prepared)));
-        Ok(prepared)
+        let bytes = (prepared.input_bytes, prepared.output_bytes);
+        self.last = Some((key, prepared));
+        Ok(bytes)
     }
 
     /// Refuses what comes after a failure.
@@ -329,19 +345,37 @@ impl Communicator {
         }
     }
 
-    fn execute(&mut self, prepared: &Arc<Prepared>, buffers: Buffers) -> Result<()> {
-        self.check_whole()?;
-        self.calls += 1;
-        let result =
-            self.context.execute(&self.world, &self.group, prepared, buffers, self.calls, &mut NoHold);
-        match &result {
-            Ok(()) => self.last_ran = Some(Arc::clone(prepared)),
-            Err(error) => {
-                self.broken = Some(error.clone());
-                self.last = None;
-            }
+    /// The plan of a call, to be shared with a background thread.
+    fn prepared(&mut self, call: &Call, in_place: bool) -> Result<Arc<Prepared>> {
+        self.select(call, in_place)?;
+        match &self.last {
+            Some((_, prepared)) => Ok(Arc::clone(prepared)),
+            None => Err(Error::Broken("no plan was made".into())),
         }
-        result
+    }
+
+    /// Runs the plan at hand.
+    #[inline]
+    fn execute(&mut self, buffers: Buffers) -> Result<()> {
+        if self.background.is_some() {
+            self.check_whole()?;
+        }
+        let Self { world, group, context, last: Some((_, prepared)), calls, .. } = self else {
+            return Err(Error::Broken("no plan was made".into()));
+        };
+        *calls += 1;
+        match context.execute(world, group, prepared, buffers, *calls, &mut NoHold) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// From now on every call fails.
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        self.broken = Some(error.clone());
+        self.last = None;
+        error
     }
 }
 

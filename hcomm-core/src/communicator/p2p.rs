@@ -8,10 +8,10 @@
 
 #![allow(unsafe_code)] // runs plans over slices that the caller lends, and copies from another rank's heap
 
+use super::Communicator;
 use super::buffer::{bytes, bytes_mut};
 use super::call::hash_of;
 use super::drive::stamp;
-use super::Communicator;
 use crate::engine::{Aliasing, Buffers, Compiled, Stamps};
 use crate::error::{Error, OperationName, Result};
 use crate::plan::{Buffer, Range, RankPlan, Step};
@@ -58,7 +58,11 @@ impl Communicator {
         self.transfer::<T>(Some((bytes(data), to)), Some((bytes_mut(into), from)))
     }
 
-    fn transfer<T: Element>(&mut self, send: Option<(&[u8], usize)>, receive: Option<(&mut [u8], usize)>) -> Result<()> {
+    fn transfer<T: Element>(
+        &mut self,
+        send: Option<(&[u8], usize)>,
+        receive: Option<(&mut [u8], usize)>,
+    ) -> Result<()> {
         self.check_whole()?;
         for peer in [send.as_ref().map(|s| s.1), receive.as_ref().map(|r| r.1)].into_iter().flatten() {
             if peer >= self.size() || peer == self.rank() {
@@ -86,11 +90,7 @@ impl Communicator {
             side(from, me, data.len(), self.messages[from].1)
         });
         let result = self.exchange(outgoing, incoming, Buffers { input, output });
-        if let Err(error) = &result {
-            self.broken = Some(error.clone());
-            self.last = None;
-        }
-        result
+        result.map_err(|error| self.fail(error))
     }
 
     fn exchange(&mut self, outgoing: Option<Side>, incoming: Option<Side>, buffers: Buffers) -> Result<()> {
@@ -132,7 +132,9 @@ impl Communicator {
         steps.extend(receive.map(|(side, len)| Step::Recv { peer: side.peer, dst: range(Buffer::Output, len) }));
         let plan = RankPlan { tracks: vec![steps], scratch: 0, remote: false };
         let plan = Compiled::new(&plan, 1, None, Aliasing::Apart);
-        let text = |what: &str, side: Side| format!("{what} rank {} ({} bytes, message #{})", side.peer, side.len, side.number);
+        let text = |what: &str, side: Side| {
+            format!("{what} rank {} ({} bytes, message #{})", side.peer, side.len, side.number)
+        };
         let name = [send.map(|(s, _)| text("send to", s)), receive.map(|(s, _)| text("receive from", s))];
         let name = OperationName(name.into_iter().flatten().collect::<Vec<_>>().join(", "));
         let (world, group) = (std::sync::Arc::clone(&self.world), std::sync::Arc::clone(&self.group));

@@ -13,13 +13,7 @@ use crate::reduce::{ReduceOp, Reducer};
 use crate::tuner::{self, Choice, Facts};
 
 /// The request over messages and the choice behind it.
-pub(crate) fn request(
-    group: &Group,
-    config: &Config,
-    call: &Call,
-    in_place: bool,
-    force: &Force,
-) -> (Request, Choice) {
+pub(crate) fn request(group: &Group, config: &Config, call: &Call, in_place: bool, force: &Force) -> (Request, Choice) {
     let call = call.normalised();
     let element = call.dtype.size() as u64;
     let mut request = Request {
@@ -104,7 +98,14 @@ pub(crate) fn prepare(group: &Group, config: &Config, call: &Call, in_place: boo
             transport: group.transport(),
         },
         // Plans in place and out of place differ in their messages, so all ranks must agree on it.
-        hash: hash_of(&(&call.normalised(), in_place, request.algorithm, request.chunk, request.channels, choice.remote)),
+        hash: hash_of(&(
+            &call.normalised(),
+            in_place,
+            request.algorithm,
+            request.chunk,
+            request.channels,
+            choice.remote,
+        )),
         input_bytes: bytes(request.input_count(group.me)),
         output_bytes: bytes(output_count),
         finish_count: if call.op == ReduceOp::Avg && call.collective.reduces() { output_count as usize } else { 0 },

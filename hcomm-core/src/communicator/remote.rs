@@ -53,8 +53,7 @@ impl Exchange {
         let heap = &watch.world.heap;
         // An empty buffer has nothing to reach, so it is no hindrance.
         let offset = |at: *const u8, len: usize| if len == 0 { 0 } else { heap.offset_of(at, len).unwrap_or(PLAIN) };
-        let mine: Note =
-            [offset(buffers.input, prepared.input_bytes), offset(buffers.output, prepared.output_bytes)];
+        let mine: Note = [offset(buffers.input, prepared.input_bytes), offset(buffers.output, prepared.output_bytes)];
         self.notes[watch.group.me] = mine;
         let notes = Buffers { input: mine.as_ptr().cast(), output: self.notes.as_mut_ptr().cast() };
         run.begin(&self.plan, lane, notes, stamp.into());

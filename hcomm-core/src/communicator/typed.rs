@@ -10,6 +10,8 @@ fn call<T: Element>(collective: Collective, counts: Counts, op: ReduceOp, root: 
     Call { collective, counts, dtype: T::TYPE, op, root }
 }
 
+/// The collectives. All ranks call the same ones in the same order, with counts that fit together. Slices that are too short,
+/// ranks that die, stay silent or call something else are errors as of [`Communicator::run`].
 impl Communicator {
     /// Reduces `input` of all ranks, element by element, into `output` of all ranks; both have the same length everywhere.
     pub fn all_reduce<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {

@@ -133,7 +133,9 @@ impl Watch<'_> {
             _ => membership.laggards(self.activity, u64::MAX, self.only.iter().map(world_rank))?,
         };
         if laggards.is_empty() {
-            return Ok("all ranks have come to this call, but its data does not move; look at the links between them".into());
+            return Ok(
+                "all ranks have come to this call, but its data does not move; look at the links between them".into()
+            );
         }
         Ok(laggards.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     }
@@ -142,7 +144,10 @@ impl Watch<'_> {
     fn silent_store(&self, error: &Error) -> String {
         match self.world.place.store_rank.filter(|rank| *rank != self.world.place.rank) {
             Some(rank) => {
-                format!("rank {rank} on {}, which serves the store, does not answer ({error})", self.world.host_of(rank))
+                format!(
+                    "rank {rank} on {}, which serves the store, does not answer ({error})",
+                    self.world.host_of(rank)
+                )
             }
             None => format!("who has not come is not known: {error}"),
         }
@@ -163,7 +168,8 @@ impl Watch<'_> {
         let (Some(mine), Some(theirs)) = (recent(self.group.me), recent(peer)) else {
             return (self.operation(), OperationName("something else".into()));
         };
-        let other_at = |(number, words): &&(u64, String)| theirs.iter().find(|other| other.0 == *number && other.1 != *words);
+        let other_at =
+            |(number, words): &&(u64, String)| theirs.iter().find(|other| other.0 == *number && other.1 != *words);
         if let Some((mine, theirs)) = mine.iter().rev().find_map(|call| Some((call, other_at(&call)?))) {
             return (name(mine), name(theirs));
         }

@@ -139,7 +139,10 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
         return Err(Error::Setting {
             name: "HCOMM_TRANSPORT".into(),
             value: "shm".into(),
-            allowed: format!("rank {far} on {} shares no memory with rank {}; use auto or tcp", infos[far].host, place.rank),
+            allowed: format!(
+                "rank {far} on {} shares no memory with rank {}; use auto or tcp",
+                infos[far].host, place.rank
+            ),
         });
     }
     let endpoint = if mapped.len() + 1 < place.size {

@@ -18,7 +18,8 @@ use crate::plan::Algorithm;
 
 pub use settings::{SETTINGS, Setting};
 
-/// Every setting that has an effect in this version.
+/// The settings of a process, as fields. Those that decide how data moves (algorithm, chunk size, channels, precision,
+/// order of reduction) must be equal on all ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// Algorithm of every call; `None` lets the tuner choose.
@@ -27,17 +28,17 @@ pub struct Config {
     pub chunk_size: Option<u64>,
     /// Parallel parts of a call; `None` lets the tuner choose.
     pub channels: Option<usize>,
-    /// Priority of background requests, 0 to 7; the higher overtakes.
+    /// Priority of background requests: 0 is normal, 1 is high and overtakes.
     pub stream_priority: u8,
-    /// Bytes of registered memory that a process sets aside for users' buffers at most.
+    /// Bytes of registered memory that a process sets aside for users' buffers at most. No effect in this version.
     pub buffer_size: u64,
-    /// Bytes of freed registered memory kept for the next buffer.
+    /// Bytes of freed registered memory kept for the next buffer. No effect in this version.
     pub buffer_pool_size: u64,
     /// Network interfaces, as the user wrote them; `None` takes those that route to the peers.
     pub socket_ifname: Option<String>,
-    /// Threads that drive background requests; `None` is 75 % of the physical cores ([`Config::threads_of`]).
+    /// Threads that drive background requests; `None` is 75 % of the cores ([`Config::threads_of`]).
     pub threads: Option<usize>,
-    /// Longest time that an operation may take.
+    /// Longest time that an operation may stand still, and that ranks wait for each other at the start.
     pub timeout: Duration,
     /// Type in which 16-bit floats accumulate.
     pub precision: Precision,
@@ -45,7 +46,7 @@ pub struct Config {
     pub deterministic: bool,
     /// How often a peer is heard from.
     pub heartbeat_interval: Duration,
-    /// First wait before an unanswered connection attempt is repeated.
+    /// Pause before a failed connection attempt is repeated.
     pub retry_timeout: Duration,
     /// Messages that may wait to be sent on a link.
     pub tx_queue_size: usize,
@@ -243,6 +244,12 @@ fn unknown(name: &str, nearest: Option<&str>) -> String {
     }
 }
 
+/// The variables of this process; bytes that are no UTF-8 are replaced.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
+}
+
 impl Config {
     /// The settings of the environment; warnings go to stderr, if `HCOMM_DEBUG` lets them.
     ///
@@ -250,7 +257,7 @@ impl Config {
     /// As for [`Config::load`].
     pub fn from_environment() -> Result<Self> {
         let mut warnings = Vec::new();
-        let config = Self::load(None, std::env::vars(), &mut |warning| warnings.push(warning))?;
+        let config = Self::load(None, environment(), &mut |warning| warnings.push(warning))?;
         for warning in warnings {
             config.debug.say(Debug::Warn, || warning);
         }

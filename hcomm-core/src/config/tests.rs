@@ -4,8 +4,8 @@ use super::*;
 const VALUES: &[(&str, &[&str], &[&str])] = &[
     ("HCOMM_ALGORITHM", &["auto", "ring", "Recursive-Doubling", "hierarchical"], &["nosuch", "", "ring,tree"]),
     ("HCOMM_CHUNK_SIZE", &["auto", "64K", "1MiB", "64"], &["0", "1.5M", "-1", "16E", "2G", "K"]),
-    ("HCOMM_CHANNELS", &["auto", "1", "64"], &["0", "65", "two", "-1"]),
-    ("HCOMM_STREAM_PRIORITY", &["0", "7"], &["8", "-1", "high"]),
+    ("HCOMM_CHANNELS", &["auto", "1", "4"], &["0", "5", "two", "-1"]),
+    ("HCOMM_STREAM_PRIORITY", &["0", "1"], &["2", "-1", "high"]),
     ("HCOMM_BUFFER_SIZE", &["192MB", "256MB", "1M"], &["0", "1K", "16E", "lots"]),
     ("HCOMM_BUFFER_POOL_SIZE", &["0", "0K", "64MB"], &["-1", "1.5G"]),
     ("HCOMM_SOCKET_IFNAME", &["eth0", "eth0,ib*", "^docker*,virbr0", "=eth0"], &["", ",", "eth0,", "eth0, eth1", "^"]),
@@ -16,7 +16,7 @@ const VALUES: &[(&str, &[&str], &[&str])] = &[
     ("HCOMM_HEARTBEAT_INTERVAL", &["200ms", "1"], &["0", "200 parsecs"]),
     ("HCOMM_RETRY_TIMEOUT", &["50ms"], &["0s"]),
     ("HCOMM_TX_QUEUE_SIZE", &["1", "8192"], &["0", "8K", "2000000"]),
-    ("HCOMM_RX_BUFFER_SIZE", &["2MB", "4K"], &["1", "2G"]),
+    ("HCOMM_RX_BUFFER_SIZE", &["auto", "2MB", "4K"], &["1", "2G"]),
     (
         "HCOMM_STORE",
         &["tcp://head:29500", "tcp://[::1]:1", "file:///shared/job"],
@@ -220,4 +220,20 @@ fn the_launchers_variables_are_no_settings() {
 fn three_quarters_of_the_cores_drive_requests() {
     let config = Config::default();
     assert_eq!([0, 1, 2, 4, 96].map(|cores| config.threads_of(cores)), [1, 1, 1, 3, 72]);
+}
+
+/// The table in the user guide, row by row and in this order.
+#[test]
+fn the_user_guide_tells_of_every_setting() {
+    let rows = SETTINGS.iter().map(|setting| {
+        let default = if setting.default.is_empty() { "none".into() } else { format!("`{}`", setting.default) };
+        let effect = if setting.effective { "" } else { "no effect in this version: " };
+        let row = format!("| `{}` | {default} | {} | {effect}{} |", setting.name, setting.allowed, setting.meaning);
+        row.replace('*', "\\*")
+    });
+    let expected = rows.collect::<Vec<_>>().join("\n");
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let written: Vec<&str> = guide.lines().filter(|line| line.starts_with("| `HC")).collect();
+    assert_eq!(written.join("\n"), expected, "docs/guide.md should hold these rows:\n{expected}\n");
 }

@@ -152,7 +152,8 @@ mod tests {
     fn laggards_in_words() {
         let (host, operation) = ("b".to_owned(), "barrier".to_owned());
         let silent = Some(Duration::from_millis(12_340));
-        let mut laggard = Laggard { rank: 2, host, knows: true, call: 41, inside: true, operation, silent, left: false };
+        let mut laggard =
+            Laggard { rank: 2, host, knows: true, call: 41, inside: true, operation, silent, left: false };
         assert_eq!(laggard.to_string(), "rank 2 on b has not come: it is in call #41 (barrier), silent for 12.3 s");
         laggard = Laggard { inside: false, silent: Some(Duration::from_millis(90)), ..laggard };
         assert_eq!(

@@ -75,7 +75,6 @@ pub(crate) struct Compiled {
     pub tracks: Vec<Track>,
     pub hazards: Vec<Hazard>,
     pub scratch_bytes: usize,
-    pub remote: bool,
     /// Kernels, for plans that reduce.
     pub reducer: Option<Reducer>,
 }
@@ -106,7 +105,6 @@ impl Compiled {
             tracks: Vec::with_capacity(plan.tracks.len()),
             hazards: Vec::new(),
             scratch_bytes: plan.scratch as usize * element,
-            remote: plan.remote,
             reducer,
         };
         for track in &plan.tracks {
@@ -146,13 +144,9 @@ fn translate(step: &Step, element: usize) -> Action {
         Step::Recv { peer, dst } => {
             Action::Recv { peer: *peer, dst: place(dst), operand: None, len: bytes(dst), forward: None }
         }
-        Step::RecvReduce { peer, operand, dst } => Action::Recv {
-            peer: *peer,
-            dst: place(dst),
-            operand: Some(place(operand)),
-            len: bytes(dst),
-            forward: None,
-        },
+        Step::RecvReduce { peer, operand, dst } => {
+            Action::Recv { peer: *peer, dst: place(dst), operand: Some(place(operand)), len: bytes(dst), forward: None }
+        }
         Step::RecvReduceSend { from, operand, dst, to } => Action::Recv {
             peer: *from,
             dst: place(dst),
@@ -292,7 +286,10 @@ mod tests {
     /// (peer, number) that each step waits for.
     fn waits(compiled: &Compiled) -> Vec<Vec<(usize, u64)>> {
         let hazards = |step: &CompiledStep| {
-            compiled.hazards[step.hazards.start as usize..step.hazards.end as usize].iter().map(|h| (h.peer, h.number)).collect()
+            compiled.hazards[step.hazards.start as usize..step.hazards.end as usize]
+                .iter()
+                .map(|h| (h.peer, h.number))
+                .collect()
         };
         compiled.tracks[0].steps.iter().map(hazards).collect()
     }
@@ -329,7 +326,12 @@ mod tests {
         let steps = || {
             let send = |peer, buffer| Step::Send { peer, src: range(buffer, 2, 2) };
             let receive = |buffer, offset| Step::Recv { peer: 3, dst: range(buffer, offset, 1) };
-            vec![send(1, Buffer::Input), send(2, Buffer::Output), receive(Buffer::Output, 3), receive(Buffer::Output, 7)]
+            vec![
+                send(1, Buffer::Input),
+                send(2, Buffer::Output),
+                receive(Buffer::Output, 3),
+                receive(Buffer::Output, 7),
+            ]
         };
         let of = |aliasing| waits(&compiled(steps(), 2, aliasing)).split_off(2);
         assert_eq!(of(Aliasing::Apart), [vec![(2, 1)], vec![]]);

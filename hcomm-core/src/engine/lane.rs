@@ -61,7 +61,7 @@ impl Drop for LaneMemory {
 /// A cache line of scratch.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Block([u8; 64]);
+struct Block(#[allow(dead_code)] [u8; 64]);
 
 impl Lane {
     /// `links` by `track * size + peer`.
@@ -143,7 +143,12 @@ impl Lane {
     /// # Safety
     /// As for [`Link::poll_recv`].
     #[inline]
-    pub unsafe fn poll_recv(&mut self, peer: usize, track: usize, recv: &mut Recv<'_>) -> std::result::Result<bool, LaneFault> {
+    pub unsafe fn poll_recv(
+        &mut self,
+        peer: usize,
+        track: usize,
+        recv: &mut Recv<'_>,
+    ) -> std::result::Result<bool, LaneFault> {
         let link = self.link(peer, track).ok_or_else(|| no_link(peer))?;
         // SAFETY: the caller's promise.
         unsafe { link.poll_recv(recv) }.map_err(|e| LaneFault::link(peer, e))

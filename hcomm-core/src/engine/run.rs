@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code)] // walks raw buffers whose lifetimes the communicator holds
 
-use super::compile::{Action, Compiled, CompiledStep, Hazard, INPUT, OUTPUT, Place, SCRATCH, remote_input, remote_output};
+use super::compile::{
+    Action, Compiled, CompiledStep, Hazard, INPUT, OUTPUT, Place, SCRATCH, remote_input, remote_output,
+};
 use super::lane::{Lane, LaneFault};
 use crate::transport::Recv;
 
@@ -15,6 +17,10 @@ pub(crate) struct Buffers {
 
 // SAFETY: a plain pair of addresses; who runs a plan owns the memory behind them for as long as the run lives.
 unsafe impl Send for Buffers {}
+
+/// A reduction that moves more than this is far beyond the caches, and stores past them: a line that will be written whole
+/// is then not read first. In place it has just been read.
+const STREAM_BYTES: usize = 12 << 20;
 
 /// What the messages of a run are marked with: the same both ways in a collective.
 #[derive(Debug, Clone, Copy, Default)]
@@ -118,11 +124,11 @@ impl Run {
                 continue;
             }
             for &peer in &track.peers {
-                if let Some(link) = lane.link(peer, index) {
-                    if link.sends_done() != link.sends_posted() {
-                        moved |= link.progress().map_err(|e| LaneFault::link(peer, e))?;
-                        done &= link.sends_done() == link.sends_posted();
-                    }
+                if let Some(link) = lane.link(peer, index)
+                    && link.sends_done() != link.sends_posted()
+                {
+                    moved |= link.progress().map_err(|e| LaneFault::link(peer, e))?;
+                    done &= link.sends_done() == link.sends_posted();
                 }
             }
         }
@@ -137,10 +143,10 @@ impl Run {
     pub fn awaited(&self, plan: &Compiled, lane: &Lane, out: &mut Vec<(usize, usize)>) {
         out.clear();
         for (index, (track, cursor)) in plan.tracks.iter().zip(&self.cursors).enumerate() {
-            if let Some(CompiledStep { action: Action::Recv { peer, len, .. }, .. }) = track.steps.get(cursor.step) {
-                if !cursor.complete {
-                    out.push((lane.index(*peer, index), *len));
-                }
+            if let Some(CompiledStep { action: Action::Recv { peer, len, .. }, .. }) = track.steps.get(cursor.step)
+                && !cursor.complete
+            {
+                out.push((lane.index(*peer, index), *len));
             }
         }
     }
@@ -216,9 +222,17 @@ impl Run {
                         self.dsts.push(at);
                     }
                     let reducer = plan.reducer.as_ref().expect("a plan that reduces has kernels");
+                    let moved = count * reducer.element_size() * (srcs.len() + dsts.len());
+                    let in_place = self.dsts.iter().any(|dst| self.srcs.contains(&dst.cast_const()));
                     // SAFETY: all ranges lie in buffers that `begin` and `set_remote` were given; plans are verified
                     // to keep them apart or equal.
-                    unsafe { reducer.combine_many(&self.dsts, &self.srcs, *count) };
+                    unsafe {
+                        if moved >= STREAM_BYTES && !in_place {
+                            reducer.combine_many_streaming(&self.dsts, &self.srcs, *count);
+                        } else {
+                            reducer.combine_many(&self.dsts, &self.srcs, *count);
+                        }
+                    }
                 }
             }
             Action::Copy { src, dst, len } => {

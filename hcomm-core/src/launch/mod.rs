@@ -2,6 +2,37 @@
 //!
 //! A rank learns its [`Place`] from the environment of whatever started it. Nothing here decides what runs on the same host
 //! as what: launchers know, but get it wrong in containers, so the transports find out by facts.
+//!
+//! A program can start its own ranks, as `hcomm-bench` does. [`run`] starts it again for each rank, on this host, on others through an
+//! agent ([`Plan::Hosts`]; the program then asks [`run_as_agent`] first thing in `main`), or together with hosts where the same
+//! command was typed ([`Plan::Join`]):
+//!
+//! ```standalone_crate
+//! use std::time::Duration;
+//!
+//! use hcomm_core::launch::{self, Launch, Plan};
+//! use hcomm_core::{Communicator, Error, ReduceOp};
+//!
+//! fn main() -> hcomm_core::Result<()> {
+//!     if launch::detect(&|name| std::env::var(name).ok())?.is_none() {
+//!         let outcome = launch::run(&Launch {
+//!             plan: Plan::Local { ranks: 2 },
+//!             program: std::env::current_exe().map_err(|cause| Error::system("find this program", cause))?,
+//!             args: std::env::args_os().skip(1).collect(),
+//!             environment: Vec::new(),
+//!             bind: true,
+//!             timeout: Duration::from_secs(60),
+//!         })?;
+//!         outcome.words.iter().for_each(|line| eprintln!("{line}"));
+//!         std::process::exit(outcome.code);
+//!     }
+//!     let mut ranks = Communicator::init()?;
+//!     let mut sum = [0u64];
+//!     ranks.all_reduce(&[10 + ranks.rank() as u64], &mut sum, ReduceOp::Sum)?;
+//!     assert_eq!((ranks.size(), sum), (2, [21]));
+//!     Ok(())
+//! }
+//! ```
 
 mod agent;
 mod environment;

@@ -23,6 +23,8 @@ pub enum Plan {
     Local {
         /// Ranks.
         ranks: usize,
+        /// Where they meet; an address that the launcher serves without one.
+        store: Option<String>,
     },
     /// On these hosts, started from here.
     Hosts {
@@ -30,7 +32,8 @@ pub enum Plan {
         hosts: Vec<HostSpec>,
         /// `--launch-agent`: run as `CMD HOST PROGRAM ARGUMENT`; ssh without one.
         agent: Option<Vec<OsString>>,
-        /// `tcp://address:port` under which the hosts reach this one; found out without one.
+        /// `tcp://address:port` under which the hosts reach this one, or `file:///dir`, which all of them share; an address
+        /// is found out without one.
         store: Option<String>,
     },
     /// On this host and on others where the same command is typed.
@@ -69,12 +72,16 @@ pub struct Launch {
 pub fn run(launch: &Launch) -> Result<Outcome> {
     let signals = Signals::catch()?;
     match &launch.plan {
-        Plan::Local { ranks } => run_locally(launch, *ranks, &signals),
+        Plan::Local { ranks, store } => {
+            let job_id = new_job_id();
+            let (_server, store_url) = open_store(&[], store.as_deref(), &job_id)?;
+            let ranks = local_ranks(launch, 0, *ranks, *ranks, store_url, job_id);
+            supervise(&ranks, Supervisor::new(&signals, RANK_PATIENCE))
+        }
         Plan::Hosts { hosts, agent, store } => {
             let job_id = new_job_id();
-            let server = StoreServer::start(head_address(hosts, store.as_deref())?, &job_id)?;
+            let (_server, store_url) = open_store(hosts, store.as_deref(), &job_id)?;
             let size = hosts.iter().map(|host| host.ranks).sum();
-            let store_url = store.clone().unwrap_or_else(|| format!("tcp://{}", server.address()));
             let ranks = local_ranks(launch, 0, 0, size, store_url, job_id);
             run_on_hosts(&ranks, hosts, agent.as_deref(), &signals)
         }
@@ -82,12 +89,20 @@ pub fn run(launch: &Launch) -> Result<Outcome> {
     }
 }
 
-fn run_locally(launch: &Launch, ranks: usize, signals: &Signals) -> Result<Outcome> {
-    let job_id = new_job_id();
-    let server = StoreServer::start((Ipv4Addr::LOCALHOST, 0).into(), &job_id)?;
-    let store_url = format!("tcp://{}", server.address());
-    let ranks = local_ranks(launch, 0, ranks, ranks, store_url, job_id);
-    supervise(&ranks, Supervisor::new(signals, RANK_PATIENCE))
+/// Serves the store that `hosts` (none: this host alone) are to meet at, unless it is a directory. Its URL, for ranks.
+fn open_store(hosts: &[HostSpec], store: Option<&str>, job_id: &str) -> Result<(Option<StoreServer>, String)> {
+    if let Some(url) = store.filter(|url| url.starts_with("file://")) {
+        return Ok((None, url.to_owned()));
+    }
+    let server = StoreServer::start(head_address(hosts, store)?, job_id)?;
+    let address = server.address();
+    let url = match store {
+        // A port of 0 is one that the system chose; the host's name stays, for those who reach it by another address.
+        Some(url) if !url.ends_with(":0") => url.to_owned(),
+        Some(url) => format!("{}{}", url.trim_end_matches('0'), address.port()),
+        None => format!("tcp://{address}"),
+    };
+    Ok((Some(server), url))
 }
 
 fn run_joined(launch: &Launch, url: &str, nodes: usize, ranks: usize, signals: &Signals) -> Result<Outcome> {

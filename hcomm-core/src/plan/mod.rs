@@ -89,17 +89,26 @@ pub enum Counts {
 /// How it is done. Where one is wrong for a collective, [`build`] says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[allow(missing_docs)]
 pub enum Algorithm {
+    /// Each rank talks to its two neighbours: the fewest bytes on every link.
     Ring,
+    /// Partners at doubling distances exchange all they have: the fewest steps for short messages.
     RecursiveDoubling,
+    /// Partners exchange halves: the fewest bytes in a logarithmic number of steps.
     HalvingDoubling,
+    /// Double binary tree, pipelined.
     Tree,
+    /// Every rank talks to every other, reductions in rank order. Does every collective.
     Direct,
+    /// A logarithmic number of rounds for any number of ranks, more bytes.
     Bruck,
+    /// One partner a step.
     Pairwise,
+    /// Binomial tree from the root.
     Binomial,
+    /// From neighbour to neighbour, pipelined.
     Chain,
+    /// Within hosts, between hosts, within hosts again.
     Hierarchical,
 }
 
@@ -134,27 +143,32 @@ pub struct Request {
 
 /// A buffer of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
 pub enum Buffer {
+    /// What the rank brings; never written.
     Input,
+    /// The result.
     Output,
+    /// Memory of the plan's own, of [`RankPlan::scratch`] elements.
     Scratch,
 }
 
 /// A run of elements in one of this rank's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
 pub struct Range {
+    /// The buffer.
     pub buffer: Buffer,
+    /// Elements before the first.
     pub offset: u64,
+    /// Elements.
     pub count: u64,
 }
 
 /// A run of elements in this rank's buffers (`rank` is `None`) or, in remote plans, in another's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
 pub struct Operand {
+    /// Whose buffers; `None` is one's own.
     pub rank: Option<usize>,
+    /// Which elements.
     pub range: Range,
 }
 

@@ -1,4 +1,5 @@
-//! What this machine is made of, read from files under a root so that another machine's tree can be read as well.
+//! What this machine is made of: the processors that may be used ([`cpus`]) and the network interfaces ([`interfaces`]). Read
+//! from files under a root where that can be, so that another machine's tree can be read as well.
 
 pub mod cpus;
 pub mod interfaces;

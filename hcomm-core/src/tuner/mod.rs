@@ -46,13 +46,19 @@ const INLINE_LIMIT: u64 = 8 << 10;
 const SHM_CHUNK: u64 = 32 << 10;
 /// Pieces on a network: large enough that a header and a system call vanish, small enough to overlap.
 const NET_CHUNK: u64 = 128 << 10;
+/// Messages in flight on each link of a large call.
+const NET_CHANNELS: usize = 4;
 /// Up to here an all-pairs exchange among a handful of hosts beats the steps of a ring.
 const NET_SMALL: u64 = 16 << 10;
 
 /// Chooses.
 pub fn choose(facts: &Facts) -> Choice {
     let Facts { collective, bytes, ranks, hosts, .. } = *facts;
-    let choice = |algorithm, chunk_bytes, because| Choice { algorithm, chunk_bytes, channels: 1, remote: false, because };
+    let choice = |algorithm, chunk_bytes, because| {
+        // A track keeps one message in flight: on a network some are needed to keep the wire busy.
+        let channels = if facts.shared_memory || bytes <= NET_SMALL { 1 } else { NET_CHANNELS };
+        Choice { algorithm, chunk_bytes, channels, remote: false, because }
+    };
     if facts.shared_memory {
         let small = bytes <= INLINE_LIMIT;
         let chunk = if small { INLINE_LIMIT } else { SHM_CHUNK };
@@ -68,9 +74,11 @@ pub fn choose(facts: &Facts) -> Choice {
     let nested = hosts > 1 && hosts < ranks;
     match collective {
         Collective::AllReduce if small && few => choice(Algorithm::Direct, NET_SMALL, "small, few ranks: one exchange"),
-        Collective::AllReduce if nested => {
-            choice(Algorithm::Hierarchical, NET_CHUNK, "several ranks a host: each byte crosses the network once a host")
-        }
+        Collective::AllReduce if nested => choice(
+            Algorithm::Hierarchical,
+            NET_CHUNK,
+            "several ranks a host: each byte crosses the network once a host",
+        ),
         Collective::AllReduce if small => {
             choice(Algorithm::RecursiveDoubling, NET_SMALL, "small, many ranks: logarithmic steps")
         }

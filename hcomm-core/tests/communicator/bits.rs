@@ -15,7 +15,11 @@ pub const TESTS: &[(&str, fn())] = &[
         for (size, hosts, transport) in
             [(1, "", "shm"), (2, "", "shm"), (3, "", "shm"), (5, "", "shm"), (3, "", "tcp"), (5, "aabbb", "auto")]
         {
-            Job::new("ordered", size).hosts(hosts).env("HCOMM_TRANSPORT", transport).env("HCOMM_DETERMINISTIC", 1).run();
+            Job::new("ordered", size)
+                .hosts(hosts)
+                .env("HCOMM_TRANSPORT", transport)
+                .env("HCOMM_DETERMINISTIC", 1)
+                .run();
         }
     }),
     ("all_ranks_have_the_same_bits", || {
@@ -92,7 +96,9 @@ fn ordered() {
                     _ if rank == call.root => folded(dtype, op, ranks, 0..count),
                     _ => Vec::new(),
                 };
-                for (chunk_bytes, channels) in [(None, None), (Some(200), Some(3)), (Some(1000), Some(1)), (Some(8192), Some(4))] {
+                for (chunk_bytes, channels) in
+                    [(None, None), (Some(200), Some(3)), (Some(1000), Some(1)), (Some(8192), Some(4))]
+                {
                     c.force(Force { algorithm: None, chunk_bytes, channels }).unwrap();
                     let mut output = vec![0; expected.len()];
                     c.run(&call, &input, &mut output).unwrap();
@@ -112,7 +118,10 @@ fn ordered() {
     if ranks > 1 {
         c.force(Force { algorithm: Some(Algorithm::Ring), ..Force::default() }).unwrap();
         let error = c.all_reduce_in_place(&mut [1.0_f32; 8], ReduceOp::Sum).unwrap_err();
-        assert!(matches!(error, Error::Unsuited { .. }) && error.to_string().contains("HCOMM_DETERMINISTIC"), "{error}");
+        assert!(
+            matches!(error, Error::Unsuited { .. }) && error.to_string().contains("HCOMM_DETERMINISTIC"),
+            "{error}"
+        );
         // That was no failure, and what does not reduce has no order.
         c.all_gather(&[rank as u8], &mut vec![0; ranks]).unwrap();
     }

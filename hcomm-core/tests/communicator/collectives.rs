@@ -97,7 +97,11 @@ impl Bench {
             output.fill(UNTOUCHED);
             self.communicator.run(call, input, output).unwrap_or_else(|error| panic!("{call}: {error}"));
             assert!(output[..output_bytes] == expected.output, "{}", what(&self.communicator));
-            assert!(output[output_bytes..].iter().all(|&byte| byte == UNTOUCHED), "{} wrote too much", what(&self.communicator));
+            assert!(
+                output[output_bytes..].iter().all(|&byte| byte == UNTOUCHED),
+                "{} wrote too much",
+                what(&self.communicator)
+            );
             assert!(*input == expected.input, "{} wrote to its input", what(&self.communicator));
         }
     }
@@ -181,7 +185,10 @@ fn forced() {
                 let (dtype, op) = (DataType::ALL[turn % 10], ReduceOp::ALL[turn % 11 % 5]);
                 let call = call(collective, counts.clone(), dtype, op, turn % roots(collective, ranks));
                 let chunk_bytes = Some([200, 1000, 8192][turn % 3]);
-                bench.communicator.force(Force { algorithm: Some(algorithm), chunk_bytes, channels: Some(channels) }).unwrap();
+                bench
+                    .communicator
+                    .force(Force { algorithm: Some(algorithm), chunk_bytes, channels: Some(channels) })
+                    .unwrap();
                 match bench.communicator.supports(&call, algorithm) {
                     Ok(()) => {}
                     Err(Error::Unsuited { .. }) => continue,

@@ -35,7 +35,8 @@ impl Case<'_> {
         let (mine, total) = (self.block(rank), self.before(n));
         let on_root = |count| if rank == root { count } else { 0 };
         let own = |from: usize, count: u64| self.encode((0..count).map(|i| self.value(from, i)));
-        let all_blocks = || self.encode((0..n).flat_map(|r| (0..self.block(r)).map(move |i| (r, i))).map(|(r, i)| self.value(r, i)));
+        let all_blocks =
+            || self.encode((0..n).flat_map(|r| (0..self.block(r)).map(move |i| (r, i))).map(|(r, i)| self.value(r, i)));
         let reduced = |first: u64, count: u64| self.encode((first..first + count).map(|i| self.reduced(i)));
         let my_bytes = self.before(rank) as usize * size;
         let (input, output, at) = match self.call.collective {

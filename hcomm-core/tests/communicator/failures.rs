@@ -242,7 +242,10 @@ fn disagreements() -> Vec<[Call; 2]> {
         [broadcast.clone(), Call { root: 1, ..broadcast.clone() }],
         [large(broadcast.clone()), large(Call { root: 1, ..broadcast.clone() })],
         [call.clone(), Call { collective: Collective::AllGather, ..call.clone() }],
-        [Call { collective: Collective::AllGather, ..call.clone() }, Call { collective: Collective::AllToAll, ..call.clone() }],
+        [
+            Call { collective: Collective::AllGather, ..call.clone() },
+            Call { collective: Collective::AllToAll, ..call.clone() },
+        ],
         [call.clone(), broadcast.clone()],
         [broadcast, call.clone()],
         [Call { collective: Collective::Reduce, ..call.clone() }, call.clone()],
@@ -262,7 +265,8 @@ fn disagreeing() {
 
 fn mismatches() {
     let places = [("aaa", "shm"), ("aab", "auto")];
-    let cases: Vec<_> = disagreements().into_iter().enumerate().flat_map(|case| places.map(|p| (case.clone(), p))).collect();
+    let cases: Vec<_> =
+        disagreements().into_iter().enumerate().flat_map(|case| places.map(|p| (case.clone(), p))).collect();
     all_at_once(&cases, |((case, [first, second]), (hosts, transport))| {
         let ends = job("disagreeing", hosts, transport, *case).env("HCOMM_TIMEOUT", "20s").start().end();
         let said: Vec<String> = ends.into_iter().map(|end| end.said.concat()).collect();

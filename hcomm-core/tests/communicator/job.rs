@@ -61,8 +61,8 @@ impl Job {
     }
 
     pub fn start(self) -> Running {
-        let server = (!self.rank_serves)
-            .then(|| StoreServer::start((Ipv4Addr::LOCALHOST, 0).into(), JOB_ID).expect("a store"));
+        let server =
+            (!self.rank_serves).then(|| StoreServer::start((Ipv4Addr::LOCALHOST, 0).into(), JOB_ID).expect("a store"));
         let address = match &server {
             Some(server) => server.address(),
             None => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr()).expect("a free port"),

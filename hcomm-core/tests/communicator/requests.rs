@@ -26,7 +26,10 @@ pub const TESTS: &[(&str, fn())] = &[
     ("high_priority_overtakes", || {
         for transport in ["shm", "tcp"] {
             let said = Job::new("overtake", 2).env("HCOMM_TRANSPORT", transport).run();
-            assert!(said.concat().contains(&"overtook".to_owned()), "{transport}: what was given before was done first");
+            assert!(
+                said.concat().contains(&"overtook".to_owned()),
+                "{transport}: what was given before was done first"
+            );
         }
     }),
     ("communicators_split", || {

@@ -257,6 +257,7 @@ impl Domain {
     }
 
     /// The sockets to all peers, for polling: they become readable when the peer is gone.
+    #[cfg(test)]
     pub fn sockets(&self) -> impl Iterator<Item = (usize, RawFd)> {
         self.peers.iter().map(|peer| (peer.rank, peer.socket.as_raw_fd()))
     }

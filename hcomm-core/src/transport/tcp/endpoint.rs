@@ -222,6 +222,7 @@ impl Endpoint {
     }
 
     /// Connections refused so far.
+    #[cfg(test)]
     pub fn refused(&self) -> u64 {
         self.shared.refused.load(Ordering::Relaxed)
     }

@@ -151,6 +151,7 @@ impl TcpLink {
     }
 
     /// The path of each socket, `local -> remote`; empty before the link is connected.
+    #[cfg(test)]
     pub fn paths(&self) -> Vec<String> {
         let path = |wire: &Wire| format!("{} -> {}", socket::address_text(&wire.socket, true), wire.remote);
         self.wires.iter().map(path).collect()

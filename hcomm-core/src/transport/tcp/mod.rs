@@ -19,6 +19,6 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use endpoint::{Endpoint, Log, Options, PeerAddress};
+pub(crate) use endpoint::{Endpoint, Options, PeerAddress};
 pub(crate) use link::TcpLink;
 pub(crate) use socket::Tuning;

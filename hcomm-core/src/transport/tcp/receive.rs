@@ -24,7 +24,7 @@ const ELEMENT_BYTES: usize = 8;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line([u8; 64]);
+struct Line(#[allow(dead_code)] [u8; 64]);
 
 thread_local! {
     /// One scratch a thread, not a link: it stays warm however many peers there are.

@@ -366,7 +366,7 @@ fn strangers_are_refused_with_a_reason() {
 #[test]
 fn strangers_do_not_disturb_a_job() {
     let lines = Arc::new(Mutex::new(Vec::new()));
-    let log: Log = {
+    let log: super::endpoint::Log = {
         let lines = Arc::clone(&lines);
         Arc::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()))
     };
