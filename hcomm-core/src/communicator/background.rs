@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ struct Traffic {
     /// Counts their movements, so that others hold back only while there are any: an operation of high priority that waits
     /// for a rank which itself waits for one of normal priority must not hold that up.
     beats: AtomicU64,
+    /// What ended the first operation that failed: none is begun after it.
+    failure: OnceLock<Error>,
 }
 
 /// Jobs of one lane.
@@ -78,6 +80,7 @@ pub(crate) struct Background {
     workers: Vec<Vec<Worker>>,
     /// Operations given so far, by priority.
     given: [u64; 2],
+    traffic: Arc<Traffic>,
 }
 
 /// Lanes of one priority at most: more in flight than this only share the same wires and caches.
@@ -102,7 +105,12 @@ impl Background {
             }
             workers.push(row);
         }
-        Ok(Self { workers, given: [0; 2] })
+        Ok(Self { workers, given: [0; 2], traffic })
+    }
+
+    /// What ended the first operation that failed.
+    pub fn failure(&self) -> Option<&Error> {
+        self.traffic.failure.get()
     }
 
     pub fn submit(&mut self, job: Job, priority: Priority) {
@@ -144,25 +152,16 @@ impl Worker {
         let theirs = Arc::clone(&inbox);
         let thread = std::thread::Builder::new()
             .name(format!("hcomm-lane-{lane}"))
-            .spawn(move || serve(&world, &group, context, &theirs, priority, lane, &traffic))
+            .spawn(move || serve(&world, &group, context, &theirs, priority, &traffic))
             .map_err(|error| Error::system("start a background thread", error))?;
         Ok(Self { inbox, thread: Some(thread) })
     }
 }
 
 /// The life of a background thread.
-fn serve(
-    world: &World,
-    group: &Group,
-    mut context: Context,
-    inbox: &Inbox,
-    priority: Priority,
-    lane: u32,
-    traffic: &Traffic,
-) {
-    let mut broken: Option<Error> = None;
+fn serve(world: &World, group: &Group, mut context: Context, inbox: &Inbox, priority: Priority, traffic: &Traffic) {
     while let Some((number, job)) = next(inbox) {
-        if let Some(error) = &broken {
+        if let Some(error) = traffic.failure.get() {
             (job.finish)(Err(Error::Broken(error.to_string())));
             continue;
         }
@@ -170,14 +169,13 @@ fn serve(
             traffic.urgent.fetch_add(1, Ordering::Relaxed);
         }
         let mut hold = HoldBack { traffic, priority, seen: 0 };
-        // Numbers of different lanes must differ, as stamps and reports are made of them.
-        let number = u64::from(lane) << 48 | number;
         let result = context.execute(world, group, &job.prepared, job.buffers, number, &mut hold);
         if priority == Priority::High {
             traffic.urgent.fetch_sub(1, Ordering::Relaxed);
         }
         if let Err(error) = &result {
-            broken = Some(error.clone());
+            // The first stays.
+            let _ = traffic.failure.set(error.clone());
         }
         (job.finish)(result);
     }

@@ -154,3 +154,66 @@ pub(crate) fn hash_of(value: &impl Hash) -> u64 {
     value.hash(&mut hasher);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(collective: Collective, counts: Counts, root: usize) -> Call {
+        Call { collective, counts, dtype: DataType::F32, op: ReduceOp::Max, root }
+    }
+
+    #[test]
+    fn a_call_in_words_survives_its_four_numbers() {
+        for collective in Collective::ALL {
+            for counts in [Counts::Even(12), Counts::PerRank([3, 0, 9].into())] {
+                let call = call(collective, counts, 2).normalised();
+                assert_eq!(describe(&words(&call)), call.to_string());
+            }
+        }
+        let reduce = call(Collective::Reduce, Counts::Even(1 << 40), 2);
+        assert_eq!(reduce.to_string(), "reduce(1099511627776 x f32, max, root 2)");
+        assert_eq!(
+            call(Collective::AllToAll, Counts::Matrix([1; 4].into()), 0).to_string(),
+            "all_to_all(4 uneven x f32)"
+        );
+        assert_eq!(describe(&[u64::MAX; 4]), "?");
+    }
+
+    #[test]
+    fn what_does_not_matter_does_not_differ() {
+        let gather = |op, root| Call { op, root, ..call(Collective::AllGather, Counts::Even(1), 0) }.normalised();
+        assert_eq!(gather(ReduceOp::Max, 3), gather(ReduceOp::Sum, 1));
+        let reduce = |op, root| Call { op, root, ..call(Collective::Reduce, Counts::Even(1), 0) }.normalised();
+        assert_ne!(reduce(ReduceOp::Max, 1), reduce(ReduceOp::Sum, 1));
+        assert_ne!(reduce(ReduceOp::Max, 1), reduce(ReduceOp::Max, 0));
+    }
+
+    #[test]
+    fn arguments_are_checked() {
+        use Collective as C;
+        let good = [
+            call(C::Broadcast, Counts::Even(1), 2),
+            call(C::AllReduce, Counts::Even(1), 7), // it has no root
+            call(C::Gather, Counts::PerRank([1, 2, 3].into()), 0),
+            call(C::AllToAll, Counts::Matrix([0; 9].into()), 0),
+            call(C::AllReduce, Counts::Even(isize::MAX as u64 / 4), 0),
+        ];
+        for call in good {
+            assert!(call.check(3).is_ok(), "{call}");
+        }
+        let bad = [
+            (call(C::Broadcast, Counts::Even(1), 3), "root 3 is not a rank"),
+            (call(C::Gather, Counts::PerRank([1, 2].into()), 0), "2 counts do not fit 3 ranks"),
+            (call(C::AllReduce, Counts::PerRank([1, 2, 3].into()), 0), "3 counts"),
+            (call(C::AllToAll, Counts::Matrix([0; 3].into()), 0), "a matrix of 3"),
+            (call(C::AllReduce, Counts::Even(isize::MAX as u64 / 4 + 1), 0), "address space"),
+            (call(C::AllGather, Counts::Even(isize::MAX as u64 / 8), 0), "address space"),
+            (call(C::AllToAll, Counts::Matrix([u64::MAX; 9].into()), 0), "address space"),
+        ];
+        for (call, words) in bad {
+            let error = call.check(3).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

@@ -36,6 +36,7 @@ pub(super) struct Context {
     /// Where the calls of this lane are written down, for the others to see where this rank is.
     activity: Option<Arc<Activity>>,
     activity_key: u64,
+    number: u32,
     /// Whether the latest call ran on mapped memory.
     pub ran_remote: bool,
 }
@@ -45,7 +46,7 @@ impl Context {
     pub fn new(world: &World, group: &Group, number: u32, lane: Lane) -> Self {
         let activity_key = group.id ^ u64::from(number);
         let activity = world.activity(activity_key);
-        Self { lane, run: Run::default(), exchange: None, activity, activity_key, ran_remote: false }
+        Self { lane, run: Run::default(), exchange: None, activity, activity_key, number, ran_remote: false }
     }
 
     /// A call under way, for questions about it.
@@ -76,7 +77,7 @@ impl Context {
         if let Some(activity) = &self.activity {
             activity.begin(number, prepared.words);
         }
-        let stamp = stamp(prepared.hash, number);
+        let stamp = stamp(prepared.hash, u64::from(self.number) << 48 | number);
         let Self { lane, run, exchange, ran_remote, activity, .. } = self;
         *ran_remote = false;
         let mut plan = &prepared.plan;

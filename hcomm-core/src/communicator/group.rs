@@ -72,3 +72,57 @@ impl Group {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Rank `me` of ranks on hosts, a letter each; those of one host share memory.
+    pub(in crate::communicator) fn group(me: usize, hosts: &str) -> Group {
+        let index = |host: char| usize::from(host as u8 - b'a');
+        let info = |(rank, host): (usize, char)| RankInfo {
+            rank,
+            pid: 100 + rank as u32,
+            host: host.to_string(),
+            host_index: index(host),
+            cpu: None,
+            numa: None,
+        };
+        let ranks: Vec<RankInfo> = hosts.chars().enumerate().map(info).collect();
+        let shared = ranks.iter().map(|other| other.rank != me && other.host_index == ranks[me].host_index).collect();
+        let world_ranks = (0..ranks.len()).collect();
+        Group::new(7, me, ranks, world_ranks, shared)
+    }
+
+    #[test]
+    fn hosts_and_transports() {
+        let facts = |me, hosts| {
+            let group = group(me, hosts);
+            (group.host_count(), group.all_shared, group.transport())
+        };
+        assert_eq!(facts(0, "a"), (1, true, "self"));
+        assert_eq!(facts(1, "aaa"), (1, true, "shm"));
+        assert_eq!(facts(0, "ab"), (2, false, "tcp"));
+        assert_eq!(facts(0, "aab"), (2, false, "shm+tcp"));
+        assert_eq!(facts(2, "aab"), (2, false, "tcp"));
+        assert_eq!(group(0, "abab").hosts.as_deref(), Some(&[0, 1, 0, 1][..]));
+    }
+
+    #[test]
+    fn ranks_of_one_host_that_share_no_memory_use_sockets() {
+        let ranks = group(0, "aa").ranks;
+        let group = Group::new(7, 0, ranks, vec![0, 1], vec![false; 2]);
+        assert_eq!((group.host_count(), group.all_shared, group.transport()), (1, false, "tcp"));
+    }
+
+    #[test]
+    fn a_subset_is_numbered_anew() {
+        let part = group(3, "aabbb").subset(9, &[4, 3, 0]).subset(11, &[1, 0]);
+        assert_eq!((part.id, part.me, part.size()), (11, 0, 2));
+        assert_eq!(part.world_ranks, [3, 4]);
+        assert_eq!(part.ranks.iter().map(|info| (info.rank, info.pid)).collect::<Vec<_>>(), [(0, 103), (1, 104)]);
+        assert_eq!((part.host_count(), part.all_shared, part.transport()), (1, true, "shm"), "both are on host b");
+        let apart = group(3, "aabbb").subset(9, &[4, 3, 0]);
+        assert_eq!((apart.hosts.as_deref(), apart.shared), (Some(&[0, 0, 1][..]), vec![true, false, false]));
+    }
+}

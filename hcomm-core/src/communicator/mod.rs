@@ -321,9 +321,7 @@ impl Communicator {
 
     #[cold]
     fn select_another(&mut self, call: &Call, in_place: bool) -> Result<(usize, usize)> {
-        if let Some(error) = &self.broken {
-            return Err(Error::Broken(error.to_string()));
-        }
+        self.check_whole()?;
         let key = Key { call: call.clone(), in_place, force: self.force };
         let prepared = match self.plans.get(&key) {
             Some(prepared) => Arc::clone(prepared),
@@ -342,6 +340,14 @@ impl Communicator {
         Ok(bytes)
     }
 
+    /// Refuses what comes after a failure.
+    fn check_whole(&self) -> Result<()> {
+        match self.broken.as_ref().or_else(|| self.background.as_ref()?.failure()) {
+            Some(error) => Err(Error::Broken(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
     /// The plan of a call, to be shared with a background thread.
     fn prepared(&mut self, call: &Call, in_place: bool) -> Result<Arc<Prepared>> {
         self.select(call, in_place)?;
@@ -354,6 +360,9 @@ impl Communicator {
     /// Runs the plan at hand.
     #[inline]
     fn execute(&mut self, buffers: Buffers) -> Result<()> {
+        if self.background.is_some() {
+            self.check_whole()?;
+        }
         let Self { world, group, context, last: Some((_, prepared)), calls, .. } = self else {
             return Err(Error::Broken("no plan was made".into()));
         };

@@ -63,9 +63,7 @@ impl Communicator {
         send: Option<(&[u8], usize)>,
         receive: Option<(&mut [u8], usize)>,
     ) -> Result<()> {
-        if let Some(error) = &self.broken {
-            return Err(Error::Broken(error.to_string()));
-        }
+        self.check_whole()?;
         for peer in [send.as_ref().map(|s| s.1), receive.as_ref().map(|r| r.1)].into_iter().flatten() {
             if peer >= self.size() || peer == self.rank() {
                 let reason = format!("peer {peer} is not another rank of this communicator (0 to {})", self.size() - 1);

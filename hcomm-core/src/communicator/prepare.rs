@@ -144,3 +144,99 @@ fn aliasing(call: &Call, in_place: bool, me: usize) -> Aliasing {
         (true, (_, output)) => Aliasing::OutputInInput(output),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::group::tests::group;
+    use super::*;
+    use crate::reduce::DataType;
+
+    fn call(collective: Collective, count: u64) -> Call {
+        Call { collective, counts: Counts::Even(count), dtype: DataType::F32, op: ReduceOp::Sum, root: 1 }
+    }
+
+    fn prepared(me: usize, hosts: &str, call: &Call, in_place: bool, force: &Force) -> Result<Prepared> {
+        prepare(&group(me, hosts), &Config::default(), call, in_place, force)
+    }
+
+    #[test]
+    fn ranks_agree_on_a_call_and_on_nothing_else() {
+        let hash = |me, call: &Call, in_place, force: &Force| prepared(me, "aab", call, in_place, force).unwrap().hash;
+        for collective in Collective::ALL {
+            let call = call(collective, if collective == Collective::Barrier { 0 } else { 10_000 });
+            let of = |me| hash(me, &call, false, &Force::default());
+            assert_eq!(of(0), of(1), "{call}");
+            assert_eq!(of(0), of(2), "{call}");
+            let same = Call { op: if collective.reduces() { call.op } else { ReduceOp::Max }, ..call.clone() };
+            assert_eq!(of(0), hash(1, &same, false, &Force::default()), "{call}");
+            let chunked = Force { chunk_bytes: Some(512), ..Force::default() };
+            assert_ne!(of(0), hash(0, &call, false, &chunked), "{call}");
+        }
+        let none = Force::default();
+        let first = hash(0, &call(Collective::AllReduce, 10), false, &none);
+        let product = Call { op: ReduceOp::Prod, ..call(Collective::AllReduce, 10) };
+        for (other, in_place) in [
+            (call(Collective::AllReduce, 11), false),
+            (call(Collective::AllReduce, 10), true),
+            (call(Collective::ReduceScatter, 10), false),
+            (product, false),
+        ] {
+            assert_ne!(first, hash(0, &other, in_place, &none), "{other}");
+        }
+    }
+
+    #[test]
+    fn lengths_are_in_bytes_and_of_this_rank() {
+        let bytes = |me, collective| {
+            let prepared = prepared(me, "aaa", &call(collective, 10), false, &Force::default()).unwrap();
+            (prepared.input_bytes, prepared.output_bytes)
+        };
+        assert_eq!(bytes(0, Collective::AllReduce), (40, 40));
+        assert_eq!(bytes(0, Collective::Reduce), (40, 0));
+        assert_eq!(bytes(1, Collective::Reduce), (40, 40));
+        assert_eq!(bytes(0, Collective::ReduceScatter), (120, 40));
+        assert_eq!(bytes(1, Collective::Gather), (40, 120));
+        assert_eq!(bytes(2, Collective::Broadcast), (0, 40));
+    }
+
+    #[test]
+    fn in_place_the_smaller_buffer_lies_in_the_larger() {
+        let offsets = |me, collective| in_place_offsets(&call(collective, 10), me);
+        assert_eq!(offsets(2, Collective::AllGather), (80, 0));
+        assert_eq!(offsets(2, Collective::ReduceScatter), (0, 80));
+        assert_eq!((offsets(1, Collective::Gather), offsets(2, Collective::Gather)), ((40, 0), (0, 0)));
+        assert_eq!((offsets(1, Collective::Scatter), offsets(2, Collective::Scatter)), ((0, 40), (0, 0)));
+        let uneven = Call { counts: Counts::PerRank([3, 4, 5].into()), ..call(Collective::AllGather, 0) };
+        assert_eq!(in_place_offsets(&uneven, 2), (28, 0));
+        assert_eq!(aliasing(&uneven, true, 2), Aliasing::InputInOutput(28));
+        assert_eq!(aliasing(&uneven, false, 2), Aliasing::Apart);
+        assert_eq!(aliasing(&call(Collective::ReduceScatter, 10), true, 2), Aliasing::OutputInInput(80));
+    }
+
+    #[test]
+    fn what_is_asked_for_is_done_or_refused() {
+        let force = |algorithm, channels| Force { algorithm: Some(algorithm), channels, ..Force::default() };
+        let large = call(Collective::AllReduce, 1 << 20);
+        let ring = prepared(0, "aaa", &large, false, &force(Algorithm::Ring, Some(4))).unwrap();
+        assert_eq!((ring.info.algorithm, ring.info.channels, ring.remote.is_none()), (Algorithm::Ring, 4, true));
+        let tree = prepared(0, "aaa", &large, false, &force(Algorithm::Tree, Some(4))).unwrap();
+        assert_eq!((tree.info.channels, tree.plan.tracks.len()), (2, MAX_TRACKS));
+        let refused = prepared(0, "aaa", &large, false, &force(Algorithm::Binomial, None)).err().unwrap();
+        assert_eq!(refused.code(), "HC-E0008");
+        let config = Config { deterministic: true, ..Config::default() };
+        let ring = |call| prepare(&group(0, "ab"), &config, call, false, &force(Algorithm::Ring, None));
+        assert!(ring(&large).err().unwrap().to_string().contains("HCOMM_DETERMINISTIC=1"));
+        assert!(ring(&call(Collective::AllGather, 10)).is_ok(), "nothing is reduced");
+        let chosen = prepare(&group(0, "ab"), &config, &large, false, &Force::default()).unwrap();
+        assert!(chosen.info.algorithm.rank_ordered(Collective::AllReduce));
+    }
+
+    #[test]
+    fn mapped_memory_is_tried_where_all_share_it() {
+        let remote = |hosts, count| {
+            prepared(0, hosts, &call(Collective::AllReduce, count), false, &Force::default()).unwrap().remote.is_some()
+        };
+        assert!(remote("aaa", 1 << 20));
+        assert!(!remote("aab", 1 << 20) && !remote("a", 1 << 20) && !remote("aaa", 1));
+    }
+}

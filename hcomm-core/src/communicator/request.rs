@@ -150,6 +150,7 @@ impl Communicator {
         completed: Completed<T>,
         priority: Priority,
     ) -> Result<Request<T>> {
+        self.check_whole()?;
         if self.background.is_none() {
             self.background = Some(Background::start(self)?);
         }

@@ -51,9 +51,12 @@ impl Watch<'_> {
             }
         }
         if waited > self.world.config.timeout {
-            let missing = self.missing();
-            let error = Error::Timeout { operation: self.operation(), waited, missing };
-            return Err(self.agreed(error, waited));
+            let timeout = |missing| Error::Timeout { operation: self.operation(), waited, missing };
+            return Err(match self.missing() {
+                Ok(missing) => self.agreed(timeout(missing), waited),
+                // Without the store there is nothing to agree by.
+                Err(error) => timeout(self.silent_store(&error)),
+            });
         }
         Ok(())
     }
@@ -64,12 +67,8 @@ impl Watch<'_> {
         match fault.error {
             LinkError::Closed(cause) => self.lost(fault.peer, cause, waited),
             LinkError::Stamp { .. } | LinkError::Length { .. } => {
-                let error = Error::Mismatch {
-                    rank: self.group.me,
-                    mine: self.operation(),
-                    peer: fault.peer,
-                    theirs: OperationName(self.call_of(fault.peer)),
-                };
+                let (mine, theirs) = self.disagreement(fault.peer);
+                let error = Error::Mismatch { rank: self.group.me, mine, peer: fault.peer, theirs };
                 self.agreed(error, waited)
             }
             LinkError::Protocol(what) => {
@@ -125,37 +124,63 @@ impl Watch<'_> {
     }
 
     /// The ranks that have not come to this call, in words.
-    fn missing(&self) -> String {
-        let Some(membership) = &self.world.membership else { return "nothing is known of the others".into() };
+    fn missing(&self) -> Result<String> {
+        let Some(membership) = &self.world.membership else { return Ok("nothing is known of the others".into()) };
+        let world_rank = |rank: &usize| self.group.world_ranks[*rank];
         let laggards = match self.only[..] {
-            [] => membership.laggards(self.activity, self.number, self.group.world_ranks.iter().copied()),
+            [] => membership.laggards(self.activity, self.number, self.group.world_ranks.iter().copied())?,
             // Messages have no call number: wherever their partners are, it is not here.
-            _ => {
-                membership.laggards(self.activity, u64::MAX, self.only.iter().map(|&rank| self.group.world_ranks[rank]))
-            }
+            _ => membership.laggards(self.activity, u64::MAX, self.only.iter().map(world_rank))?,
         };
-        match laggards {
-            Ok(laggards) if laggards.is_empty() => {
+        if laggards.is_empty() {
+            return Ok(
                 "all ranks have come to this call, but its data does not move; look at the links between them".into()
+            );
+        }
+        Ok(laggards.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    }
+
+    /// Who is missing, when the store that would know does not answer.
+    fn silent_store(&self, error: &Error) -> String {
+        match self.world.place.store_rank.filter(|rank| *rank != self.world.place.rank) {
+            Some(rank) => {
+                format!(
+                    "rank {rank} on {}, which serves the store, does not answer ({error})",
+                    self.world.host_of(rank)
+                )
             }
-            Ok(laggards) => laggards.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-            Err(error) => format!("who has not come is not known: {error}"),
+            None => format!("who has not come is not known: {error}"),
         }
     }
 
-    /// What a rank of the group is doing, in words.
-    fn call_of(&self, rank: usize) -> String {
-        let unknown = || "something else".to_owned();
-        let Some(membership) = &self.world.membership else { return unknown() };
-        // Its next heartbeat tells of the call that it is in now.
+    /// Where the calls of this rank and of `peer` part: this rank's, and the peer's.
+    ///
+    /// A call that only sends is over before anyone can object, so that it may have been an earlier one than that which met
+    /// the wrong message.
+    fn disagreement(&self, peer: usize) -> (OperationName, OperationName) {
+        // The peer's next heartbeat tells of the call that it is in now.
         std::thread::sleep(2 * self.world.config.heartbeat_interval);
-        match membership.laggards(self.activity, u64::MAX, [self.group.world_ranks[rank]]) {
-            Ok(laggards) => match laggards.first() {
-                Some(peer) if !peer.operation.is_empty() => format!("{} #{}", peer.operation, peer.call),
-                _ => unknown(),
-            },
-            Err(_) => unknown(),
+        let recent = |rank: usize| {
+            let calls = self.world.membership.as_ref()?.recent_calls(self.activity, self.group.world_ranks[rank]);
+            calls.ok().filter(|calls| !calls.is_empty() && self.only.is_empty())
+        };
+        let name = |(number, words): &(u64, String)| OperationName(format!("{words} #{number}"));
+        let (Some(mine), Some(theirs)) = (recent(self.group.me), recent(peer)) else {
+            return (self.operation(), OperationName("something else".into()));
+        };
+        let other_at =
+            |(number, words): &&(u64, String)| theirs.iter().find(|other| other.0 == *number && other.1 != *words);
+        if let Some((mine, theirs)) = mine.iter().rev().find_map(|call| Some((call, other_at(&call)?))) {
+            return (name(mine), name(theirs));
         }
+        let theirs = match &theirs[0] {
+            latest if latest.0 == self.number => OperationName(format!(
+                "{} #{} with other counts of single ranks, in place or not, or with other settings",
+                latest.1, latest.0
+            )),
+            latest => name(latest),
+        };
+        (self.operation(), theirs)
     }
 }
 

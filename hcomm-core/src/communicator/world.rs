@@ -311,6 +311,10 @@ fn open_endpoint(config: &Config, place: &Place, one_network: bool) -> Result<En
 }
 
 impl World {
+    pub fn host_of(&self, rank: usize) -> &str {
+        &self.infos[rank].host
+    }
+
     /// A link to another rank over sockets.
     pub fn tcp_link(&self, rank: usize, id: LinkId) -> Result<TcpLink> {
         let endpoint = self.endpoint.as_ref().ok_or_else(|| {
@@ -333,8 +337,8 @@ impl Drop for World {
             membership.leave();
         }
         if let Some(server) = self.server.take() {
-            // Its own connection is the one that stays.
-            server.wait_for_clients_to_leave(1, patience);
+            // This rank's own connection ended with its membership.
+            server.wait_for_clients_to_leave(0, patience);
         }
     }
 }

@@ -7,19 +7,23 @@ use std::time::Duration;
 /// Words that say what a call is, in the writer's own encoding.
 pub type CallWords = [u64; 4];
 
-/// The latest call of one communicator. The data plane writes it with plain stores; a reader in between may see the words of
+/// Calls that are remembered: ranks that disagree may find out a few calls later.
+const RECENT: usize = 4;
+
+/// The latest calls of one communicator. The data plane writes it with plain stores; a reader in between may see the words of
 /// one call with the number of the next, which does not matter: it is read to say where a rank *stays*.
 #[derive(Debug, Default)]
 pub struct Activity {
     begun: AtomicU64,
     ended: AtomicU64,
-    words: [AtomicU64; 4],
+    /// Call n in slot n modulo [`RECENT`].
+    words: [[AtomicU64; 4]; RECENT],
 }
 
 impl Activity {
     /// Call `number`, counted from 1, begins.
     pub fn begin(&self, number: u64, words: CallWords) {
-        for (slot, word) in self.words.iter().zip(words) {
+        for (slot, word) in self.words[number as usize % RECENT].iter().zip(words) {
             slot.store(word, Ordering::Relaxed);
         }
         self.begun.store(number, Ordering::Relaxed);
@@ -33,10 +37,24 @@ impl Activity {
     /// One line for the store.
     pub(super) fn line(&self, communicator: u64, describe: fn(&CallWords) -> String) -> String {
         let (begun, ended) = (self.begun.load(Ordering::Relaxed), self.ended.load(Ordering::Relaxed));
-        let words = std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
-        let operation = if begun == 0 { String::new() } else { describe(&words).replace(['\n', '\r'], " ") };
-        format!("{communicator} {begun} {ended} {operation}\n")
+        let text = |number: u64| {
+            let slot = &self.words[number as usize % RECENT];
+            describe(&std::array::from_fn(|i| slot[i].load(Ordering::Relaxed))).replace(['\n', '\r', '\t'], " ")
+        };
+        let operations: Vec<String> = recent(begun).map(text).collect();
+        format!("{communicator} {begun} {ended} {}\n", operations.join("\t"))
     }
+}
+
+/// Numbers of the calls that are remembered when `begun` is the latest; that one first.
+fn recent(begun: u64) -> impl Iterator<Item = u64> {
+    (1..=begun).rev().take(RECENT)
+}
+
+/// What [`Activity::line`] said of the latest calls of `communicator`: number and words, the latest first.
+pub(super) fn parse_recent(lines: &[u8], communicator: u64) -> Vec<(u64, String)> {
+    let Some((begun, _, operations)) = parse_line(lines, communicator) else { return Vec::new() };
+    recent(begun).zip(operations.split('\t').map(str::to_owned)).collect()
 }
 
 /// A rank that has not come to a call.
@@ -85,6 +103,11 @@ impl fmt::Display for Laggard {
 
 /// What [`Activity::line`] said of `communicator`: latest call, whether it is still in it, and its words.
 pub(super) fn parse(lines: &[u8], communicator: u64) -> Option<(u64, bool, String)> {
+    let (begun, inside, operations) = parse_line(lines, communicator)?;
+    Some((begun, inside, operations.split('\t').next().unwrap_or_default().to_owned()))
+}
+
+fn parse_line(lines: &[u8], communicator: u64) -> Option<(u64, bool, String)> {
     let lines = String::from_utf8_lossy(lines);
     lines.lines().find_map(|line| {
         let mut words = line.splitn(4, ' ');
@@ -110,6 +133,19 @@ mod tests {
         assert_eq!(parse(activity.line(7, describe).as_bytes(), 7), Some((3, false, "all_reduce of 1024".into())));
         assert_eq!(parse(lines.as_bytes(), 8), None);
         assert_eq!(parse(b"\xff garbage\n7 x", 7), None);
+        assert_eq!(parse_recent(lines.as_bytes(), 8), []);
+    }
+
+    #[test]
+    fn the_latest_calls_are_remembered() {
+        let activity = Activity::default();
+        let describe = |words: &CallWords| format!("all_reduce of {}", words[0]);
+        let recent = |activity: &Activity| parse_recent(activity.line(7, describe).as_bytes(), 7);
+        assert_eq!(recent(&activity), []);
+        activity.begin(1, [10, 0, 0, 0]);
+        assert_eq!(recent(&activity), [(1, "all_reduce of 10".to_owned())]);
+        (2..=6).for_each(|number| activity.begin(number, [10 * number, 0, 0, 0]));
+        assert_eq!(recent(&activity), [6, 5, 4, 3].map(|number| (number, format!("all_reduce of {}", 10 * number))));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::activity::{Activity, CallWords, Laggard, parse};
+use super::activity::{Activity, CallWords, Laggard, parse, parse_recent};
 use super::{Changes, HEARTBEAT_INTERVAL, Store};
 use crate::error::{Error, Result};
 
@@ -170,6 +170,18 @@ impl Membership {
         ranks: impl IntoIterator<Item = usize>,
     ) -> Result<Vec<Laggard>> {
         self.shared.laggards(communicator, number, ranks)
+    }
+
+    /// The latest calls of `rank` on `communicator`: number and words, the latest first. Asks the store, within its bound.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when it does not answer.
+    pub fn recent_calls(&self, communicator: u64, rank: usize) -> Result<Vec<(u64, String)>> {
+        if rank == self.shared.member.rank {
+            self.shared.tell_activity()?;
+        }
+        let bytes = self.shared.store.get(&self.shared.key("activity", rank))?;
+        Ok(parse_recent(&bytes.unwrap_or_default(), communicator))
     }
 
     /// Why the store does not answer, if it does not. Collectives go on without it.

@@ -268,3 +268,126 @@ impl HazardMap {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn range(buffer: Buffer, offset: u64, count: u64) -> Range {
+        Range { buffer, offset, count }
+    }
+
+    fn compiled(steps: Vec<Step>, element: usize, aliasing: Aliasing) -> Compiled {
+        Compiled::new(&RankPlan { tracks: vec![steps], scratch: 8, remote: false }, element, None, aliasing)
+    }
+
+    /// (peer, number) that each step waits for.
+    fn waits(compiled: &Compiled) -> Vec<Vec<(usize, u64)>> {
+        let hazards = |step: &CompiledStep| {
+            compiled.hazards[step.hazards.start as usize..step.hazards.end as usize]
+                .iter()
+                .map(|h| (h.peer, h.number))
+                .collect()
+        };
+        compiled.tracks[0].steps.iter().map(hazards).collect()
+    }
+
+    #[test]
+    fn a_write_waits_for_the_messages_that_it_would_disturb() {
+        let send = |peer, offset, count| Step::Send { peer, src: range(Buffer::Output, offset, count) };
+        let receive = |offset, count| Step::Recv { peer: 9, dst: range(Buffer::Output, offset, count) };
+        let steps = vec![
+            receive(0, 4), // nothing was sent yet
+            send(1, 0, 4),
+            send(2, 0, 2),
+            send(1, 6, 2),
+            receive(4, 2), // between the messages
+            receive(3, 1), // the end of the first only
+            receive(1, 6), // all
+            receive(0, 0), // nothing is written
+        ];
+        let expected: [&[(usize, u64)]; 8] = [&[], &[], &[], &[], &[], &[(1, 1)], &[(1, 2), (2, 1)], &[]];
+        assert_eq!(waits(&compiled(steps, 4, Aliasing::Apart)), expected);
+    }
+
+    #[test]
+    fn what_is_passed_on_is_sent_as_well() {
+        let dst = range(Buffer::Scratch, 0, 4);
+        let step = Step::RecvSend { from: 1, dst, to: 2 };
+        let compiled = compiled(vec![step.clone(), step], 8, Aliasing::Apart);
+        assert_eq!(waits(&compiled), [vec![], vec![(2, 1)]]);
+        assert_eq!((&compiled.tracks[0].peers, compiled.scratch_bytes), (&vec![1, 2], 64));
+    }
+
+    #[test]
+    fn in_place_input_and_output_are_the_same_memory() {
+        let steps = || {
+            let send = |peer, buffer| Step::Send { peer, src: range(buffer, 2, 2) };
+            let receive = |buffer, offset| Step::Recv { peer: 3, dst: range(buffer, offset, 1) };
+            vec![
+                send(1, Buffer::Input),
+                send(2, Buffer::Output),
+                receive(Buffer::Output, 3),
+                receive(Buffer::Output, 7),
+            ]
+        };
+        let of = |aliasing| waits(&compiled(steps(), 2, aliasing)).split_off(2);
+        assert_eq!(of(Aliasing::Apart), [vec![(2, 1)], vec![]]);
+        assert_eq!(of(Aliasing::InputInOutput(0)), [vec![(1, 1), (2, 1)], vec![]]);
+        // Bytes 4 and 5 of the input are bytes 14 and 15 of the output.
+        assert_eq!(of(Aliasing::InputInOutput(10)), [vec![(2, 1)], vec![(1, 1)]]);
+        // Byte 0 of the output is byte 2 of the input: output 1 is input 2.
+        let send = Step::Send { peer: 1, src: range(Buffer::Input, 2, 1) };
+        let receive = |offset| Step::Recv { peer: 3, dst: range(Buffer::Output, offset, 1) };
+        let steps = vec![send, receive(0), receive(1)];
+        assert_eq!(waits(&compiled(steps, 2, Aliasing::OutputInInput(2))), [vec![], vec![], vec![(1, 1)]]);
+    }
+
+    #[test]
+    fn places_are_in_bytes_and_name_other_ranks() {
+        let operand = |rank, buffer| Operand { rank, range: range(buffer, 3, 2) };
+        let copy = Step::Copy { src: operand(Some(5), Buffer::Output), dst: operand(None, Buffer::Output) };
+        let compiled = compiled(vec![copy], 8, Aliasing::Apart);
+        let Action::Copy { src, dst, len } = compiled.tracks[0].steps[0].action else { panic!("a copy") };
+        assert_eq!(src, Place { region: remote_output(5), offset: 24 });
+        assert_eq!((dst, len), (Place { region: OUTPUT, offset: 24 }, 16));
+        assert!(compiled.tracks[0].peers.is_empty());
+    }
+
+    proptest! {
+        /// Against a comparison of all with all: nothing is forgotten, and nothing awaited that was not sent.
+        #[test]
+        fn no_message_is_disturbed(
+            steps in prop::collection::vec((any::<bool>(), 0..3_usize, 0..40_u64, 0..12_u64, any::<bool>()), 0..60),
+            shift in 0..20_usize,
+        ) {
+            let buffer = |input| if input { Buffer::Input } else { Buffer::Output };
+            let plan = steps.iter().map(|&(send, peer, offset, count, input)| match send {
+                true => Step::Send { peer, src: range(buffer(input), offset, count) },
+                false => Step::Recv { peer, dst: range(Buffer::Output, offset, count) },
+            });
+            let waits = waits(&compiled(plan.collect(), 1, Aliasing::InputInOutput(shift)));
+            let mut sent: Vec<(usize, std::ops::Range<u64>)> = Vec::new();
+            for (&(send, peer, offset, count, input), waits) in steps.iter().zip(waits) {
+                let at = if send && input { offset + shift as u64 } else { offset };
+                let range = at..at + count;
+                if send {
+                    prop_assert!(waits.is_empty());
+                    sent.push((peer, range));
+                    continue;
+                }
+                for peer in 0..3 {
+                    let messages = sent.iter().filter(|message| message.0 == peer).zip(1_u64..);
+                    let disturbs = |other: &std::ops::Range<u64>| other.start.max(range.start) < other.end.min(range.end);
+                    let needed = messages.clone().filter(|(m, _)| disturbs(&m.1)).map(|(_, number)| number).max();
+                    let awaited = waits.iter().find(|wait| wait.0 == peer).map(|wait| wait.1);
+                    prop_assert!(awaited >= needed, "peer {peer}: {awaited:?}, needed {needed:?}");
+                    prop_assert!(awaited.unwrap_or(0) <= messages.count() as u64);
+                    prop_assert!(awaited.is_none() || count > 0);
+                }
+            }
+        }
+    }
+}

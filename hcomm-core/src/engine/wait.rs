@@ -99,3 +99,40 @@ impl Waiter {
         self.since
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_spins_then_yields_then_sleeps_and_announces_each_sleep() {
+        let mut waiter = Waiter::new(WaitPolicy { spins: 2, yields: 1 });
+        let polls = [waiter.stuck(), waiter.stuck()];
+        assert_eq!((polls, waiter.since()), ([Next::Poll; 2], None), "spinning takes no clock");
+        assert_eq!(waiter.stuck(), Next::Poll);
+        let since = waiter.since();
+        assert!(since.is_some());
+        for _ in 0..2 {
+            assert_eq!([waiter.stuck(), waiter.stuck()], [Next::Arm, Next::Sleep(NAP)]);
+        }
+        assert_eq!(waiter.since(), since, "sleeping is part of the same wait");
+        assert!(!waiter.moved(), "the announcement ended with the sleep");
+        assert_eq!((waiter.stuck(), waiter.since()), (Next::Poll, None));
+    }
+
+    #[test]
+    fn what_moves_after_an_announcement_takes_it_back() {
+        let mut waiter = Waiter::new(WaitPolicy { spins: 0, yields: 0 });
+        assert_eq!(waiter.stuck(), Next::Arm);
+        assert!(waiter.moved());
+        assert!(!waiter.moved());
+    }
+
+    #[test]
+    fn ranks_that_share_a_processor_hardly_spin() {
+        let alone = WaitPolicy::new(2, 2, false);
+        let crowded = WaitPolicy::new(3, 2, false);
+        assert!(crowded.spins * 10 < alone.spins);
+        assert!(WaitPolicy::new(2, 2, true).spins < alone.spins, "a poll of a socket is a system call");
+    }
+}

@@ -184,7 +184,7 @@ fn forced() {
                 turn += 1;
                 let (dtype, op) = (DataType::ALL[turn % 10], ReduceOp::ALL[turn % 11 % 5]);
                 let call = call(collective, counts.clone(), dtype, op, turn % roots(collective, ranks));
-                let chunk_bytes = Some([64, 1000, 8192][turn % 3]);
+                let chunk_bytes = Some([200, 1000, 8192][turn % 3]);
                 bench
                     .communicator
                     .force(Force { algorithm: Some(algorithm), chunk_bytes, channels: Some(channels) })

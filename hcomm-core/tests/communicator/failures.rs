@@ -131,7 +131,7 @@ fn signalled(mut job: Running, size: usize, victim: usize, signal: Option<Signal
         .collect()
 }
 
-/// Ranks on hosts, the transport, and whether rank 0 serves the store.
+/// Ranks by the letters of their hosts, and the transport.
 const PLACES: [(&str, &str); 9] = [
     ("aa", "shm"),
     ("aaa", "shm"),
@@ -152,60 +152,69 @@ fn host(hosts: &str, rank: usize) -> String {
     format!("host-{}", &hosts[rank..=rank])
 }
 
+/// Runs a test once for each case, all at the same time: they do little but wait.
+fn all_at_once<T: Sync>(cases: &[T], test: impl Fn(&T) + Sync) {
+    std::thread::scope(|scope| cases.iter().for_each(|case| _ = scope.spawn(|| test(case))));
+}
+
 fn killed(act: &'static str) {
-    for (hosts, transport) in PLACES {
-        let size = hosts.len();
-        for victim in [0, size - 1] {
-            // Where rank 0 serves the store, its death takes the store with it.
-            for rank_serves in [false, true] {
-                let job = job(act, hosts, transport, victim);
-                let job = if rank_serves { job.rank_serves() } else { job };
-                let start = job.start();
-                let begun = Instant::now();
-                let said = signalled(start, size, victim, Some(Signal::SIGKILL));
-                let elapsed = begun.elapsed();
-                let named = format!("HC-E0005 rank {victim} on {} is lost: ", host(hosts, victim));
-                let place = format!("{hosts} {transport} rank 0 serves: {rank_serves}");
-                assert!(said.iter().all(|said| said.starts_with(&named)), "{place}: {named}: {said:#?}");
-                assert!(elapsed < SOON, "{place}: {elapsed:?}");
-            }
+    // Where rank 0 serves the store, its death takes the store with it.
+    for (hosts, transport, victim, rank_serves) in victims(&PLACES) {
+        let job = job(act, hosts, transport, victim);
+        let job = if rank_serves { job.rank_serves() } else { job };
+        let running = job.start();
+        let begun = Instant::now();
+        let said = signalled(running, hosts.len(), victim, Some(Signal::SIGKILL));
+        let elapsed = begun.elapsed();
+        let named = format!("HC-E0005 rank {victim} on {} is lost: ", host(hosts, victim));
+        let place = format!("{hosts} {transport} rank 0 serves: {rank_serves}");
+        assert!(said.iter().all(|said| said.starts_with(&named)), "{place}: {named}: {said:#?}");
+        assert!(elapsed < SOON, "{place}: {elapsed:?}");
+    }
+}
+
+/// Places with one of their ranks, and whether rank 0 serves the store.
+fn victims(places: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str, usize, bool)> {
+    let mut cases = Vec::new();
+    for &(hosts, transport) in places {
+        for victim in [0, hosts.len() - 1] {
+            cases.extend([false, true].map(|rank_serves| (hosts, transport, victim, rank_serves)));
         }
     }
+    cases
 }
 
 fn stopped() {
-    for (hosts, transport) in [("aa", "shm"), ("aaa", "tcp"), ("aab", "auto")] {
-        for victim in [0, hosts.len() - 1] {
-            for rank_serves in [false, true] {
-                let job = job("looping", hosts, transport, victim).env("HCOMM_TIMEOUT", "2s");
-                let job = if rank_serves { job.rank_serves() } else { job };
-                let said = signalled(job.start(), hosts.len(), victim, Some(Signal::SIGSTOP));
-                let place = format!("{hosts} {transport} rank 0 serves: {rank_serves}");
-                assert!(said.iter().any(|said| said.starts_with("HC-E0006")), "{place}: {said:#?}");
-                let named = format!("rank {victim} on {}", host(hosts, victim));
-                assert!(said.iter().all(|said| said.contains(&named)), "{place}: {named}: {said:#?}");
-            }
-        }
-    }
+    let cases = victims(&[("aa", "shm"), ("aaa", "tcp"), ("aab", "auto")]);
+    all_at_once(&cases, |&(hosts, transport, victim, rank_serves)| {
+        let job = job("looping", hosts, transport, victim).env("HCOMM_TIMEOUT", "2s");
+        let job = if rank_serves { job.rank_serves() } else { job };
+        let said = signalled(job.start(), hosts.len(), victim, Some(Signal::SIGSTOP));
+        let place = format!("{hosts} {transport} rank 0 serves: {rank_serves}");
+        assert!(said.iter().any(|said| said.starts_with("HC-E0006")), "{place}: {said:#?}");
+        let named = format!("rank {victim} on {}", host(hosts, victim));
+        assert!(said.iter().all(|said| said.contains(&named)), "{place}: {named}: {said:#?}");
+    });
 }
 
 fn not_coming() {
-    for (hosts, transport) in [("aa", "shm"), ("aaa", "shm"), ("aaa", "tcp"), ("aab", "auto")] {
+    let acts = [
+        ("absent", "its last call was #1 (barrier"),
+        ("absent_from_a_message", "its last call was #1 (barrier"),
+        ("absent_from_a_request", "its last call was #1 (all_reduce(1000 x u8, sum"),
+    ];
+    let places = [("aa", "shm"), ("aaa", "shm"), ("aaa", "tcp"), ("aab", "auto")];
+    let cases: Vec<_> = acts.into_iter().flat_map(|act| places.map(|place| (act, place))).collect();
+    all_at_once(&cases, |&((act, last), (hosts, transport))| {
         let victim = hosts.len() - 1;
-        for (act, last) in [
-            ("absent", "its last call was #1 (barrier"),
-            ("absent_from_a_message", "its last call was #1 (barrier"),
-            ("absent_from_a_request", "(all_reduce(1000 x u8, sum"),
-        ] {
-            let job = job(act, hosts, transport, victim).env("HCOMM_TIMEOUT", "1s");
-            let said = signalled(job.start(), hosts.len(), victim, None);
-            assert!(said.iter().any(|said| said.starts_with("HC-E0006")), "{said:#?}");
-            let named = format!("rank {victim} on {} has not come: ", host(hosts, victim));
-            assert!(said.iter().all(|said| said.contains(&named) && said.contains(last)), "{hosts} {act}: {said:#?}");
-            let others = (0..victim).map(|rank| format!("rank {rank} on {} has not come", host(hosts, rank)));
-            assert!(!others.into_iter().any(|other| said.concat().contains(&other)), "{hosts} {act}: {said:#?}");
-        }
-    }
+        let job = job(act, hosts, transport, victim).env("HCOMM_TIMEOUT", "1s");
+        let said = signalled(job.start(), hosts.len(), victim, None);
+        assert!(said.iter().any(|said| said.starts_with("HC-E0006")), "{said:#?}");
+        let named = format!("rank {victim} on {} has not come: ", host(hosts, victim));
+        assert!(said.iter().all(|said| said.contains(&named) && said.contains(last)), "{hosts} {act}: {said:#?}");
+        let others = (0..victim).map(|rank| format!("rank {rank} on {} has not come", host(hosts, rank)));
+        assert!(!others.into_iter().any(|other| said.concat().contains(&other)), "{hosts} {act}: {said:#?}");
+    });
 }
 
 /// What rank 0 calls, and what all others do.
@@ -255,18 +264,19 @@ fn disagreeing() {
 }
 
 fn mismatches() {
-    for (case, [first, second]) in disagreements().iter().enumerate() {
-        for (hosts, transport) in [("aaa", "shm"), ("aab", "auto")] {
-            let ends = job("disagreeing", hosts, transport, case).env("HCOMM_TIMEOUT", "20s").start().end();
-            let said: Vec<String> = ends.into_iter().map(|end| end.said.concat()).collect();
-            let what = format!("{hosts}: {first} and {second}: {said:#?}");
-            assert!(said.iter().all(|said| said.starts_with("HC-E0007") || said.starts_with("HC-E0012")), "{what}");
-            let names_both = |said: &String| {
-                said.starts_with("HC-E0007") && said.contains(&first.to_string()) && said.contains(&second.to_string())
-            };
-            assert!(said.iter().any(names_both), "{what}");
-        }
-    }
+    let places = [("aaa", "shm"), ("aab", "auto")];
+    let cases: Vec<_> =
+        disagreements().into_iter().enumerate().flat_map(|case| places.map(|p| (case.clone(), p))).collect();
+    all_at_once(&cases, |((case, [first, second]), (hosts, transport))| {
+        let ends = job("disagreeing", hosts, transport, *case).env("HCOMM_TIMEOUT", "20s").start().end();
+        let said: Vec<String> = ends.into_iter().map(|end| end.said.concat()).collect();
+        let what = format!("{hosts}: {first} and {second}: {said:#?}");
+        assert!(said.iter().all(|said| said.starts_with("HC-E0007") || said.starts_with("HC-E0012")), "{what}");
+        let names_both = |said: &String| {
+            said.starts_with("HC-E0007") && said.contains(&first.to_string()) && said.contains(&second.to_string())
+        };
+        assert!(said.iter().any(names_both), "{what}");
+    });
 }
 
 fn leaving_early() {
@@ -280,20 +290,14 @@ fn leaving_early() {
 }
 
 fn left_early() {
-    for (hosts, transport) in [("aa", "shm"), ("aaa", "tcp"), ("aab", "auto")] {
-        for victim in [0, hosts.len() - 1] {
-            for rank_serves in [false, true] {
-                let job = job("leaving_early", hosts, transport, victim);
-                let job = if rank_serves { job.rank_serves() } else { job };
-                let said = signalled(job.start(), hosts.len(), victim, None);
-                let named = format!("HC-E0005 rank {victim} on {} is lost: ", host(hosts, victim));
-                assert!(
-                    said.iter().all(|said| said.starts_with(&named)),
-                    "{hosts} {transport} {rank_serves}: {said:#?}"
-                );
-            }
-        }
-    }
+    let cases = victims(&[("aa", "shm"), ("aaa", "tcp"), ("aab", "auto")]);
+    all_at_once(&cases, |&(hosts, transport, victim, rank_serves)| {
+        let job = job("leaving_early", hosts, transport, victim);
+        let job = if rank_serves { job.rank_serves() } else { job };
+        let said = signalled(job.start(), hosts.len(), victim, None);
+        let named = format!("HC-E0005 rank {victim} on {} is lost: ", host(hosts, victim));
+        assert!(said.iter().all(|said| said.starts_with(&named)), "{hosts} {transport} {rank_serves}: {said:#?}");
+    });
 }
 
 /// Rank 2 sends its part and leaves while rank 1 is busy with something else, for longer than any death takes to be seen.
