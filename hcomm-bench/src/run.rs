@@ -236,12 +236,10 @@ impl<'a, G: Group> Bench<'a, G> {
                 }
                 continue;
             }
-            if let Some(report) = &self.report {
-                report.doing(format!("{} {} B", case.workload.name(), case.shape.bytes));
-            }
+            let begun = self.report.as_mut().map_or(Ok(()), |report| report.doing(case.workload, case.shape.bytes));
             let row = self.row(case)?;
             done += 1;
-            let shown = self.report.as_mut().map_or(Ok(()), |report| report.row(row));
+            let shown = begun.and_then(|()| self.report.as_mut().map_or(Ok(()), |report| report.row(row)));
             if !self.all_go_on(&shown)? {
                 return self.stopped(shown);
             }
@@ -275,7 +273,10 @@ impl<'a, G: Group> Bench<'a, G> {
         let shape = &case.shape;
         let rank = self.group.rank();
         let sizes = (input_bytes(shape, rank), output_bytes(shape, rank), in_place_bytes(shape, rank));
-        self.prepare(Check::new(shape, rank, self.settings.seed), sizes, in_place);
+        if let Some(check) = Check::new(shape, rank, self.settings.seed) {
+            let memory = if in_place { self.output.slice_mut(sizes.2) } else { self.input.slice_mut(sizes.0) };
+            check.fill(memory, in_place);
+        }
         let (input, output) = (&self.input, &mut self.output);
         // One call ahead tells how such calls run: around the measured ones the benchmark makes calls of its own.
         if in_place {
@@ -295,15 +296,6 @@ impl<'a, G: Group> Bench<'a, G> {
         Ok((Cell { iterations, times, cpu_us, rank_us, wrong, out_of_bounds }, run))
     }
 
-    fn prepare(&mut self, check: Option<Check<'_>>, sizes: (usize, usize, usize), in_place: bool) {
-        let Some(check) = check else { return };
-        if in_place {
-            check.prepare_in_place(self.output.slice_mut(sizes.2));
-        } else {
-            check.prepare(self.input.slice_mut(sizes.0), self.output.slice_mut(sizes.1));
-        }
-    }
-
     /// Wrong elements and bytes out of bounds over all ranks and checked runs; `None` when nothing could be checked.
     fn check(&mut self, case: &Case, sizes: (usize, usize, usize), in_place: bool) -> Result<(Option<u64>, u64)> {
         let shape = &case.shape;
@@ -313,7 +305,11 @@ impl<'a, G: Group> Bench<'a, G> {
         for round in 0..self.settings.checks {
             let seed = self.settings.seed.wrapping_add(1 + u64::from(round));
             let Some(check) = Check::new(shape, rank, seed) else { break };
-            self.prepare(Some(check), sizes, in_place);
+            if in_place {
+                check.prepare_in_place(self.output.slice_mut(sizes.2));
+            } else {
+                check.prepare(self.input.slice_mut(sizes.0), self.output.slice_mut(sizes.1));
+            }
             let output_size = if in_place { sizes.2 } else { sizes.1 };
             self.input.set_canaries(sizes.0);
             self.output.set_canaries(output_size);

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 BUILT = os.path.join(ROOT, "target", "peers")
-OURS = os.environ.get("HCOMM_BENCH", os.path.join(ROOT, "target", "release", "hcomm-bench"))
+OURS = os.environ.get("BENCH_PROGRAM", os.path.join(ROOT, "target", "release", "hcomm-bench"))
 CORES = len(os.sched_getaffinity(0))
 
 

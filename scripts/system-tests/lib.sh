@@ -12,7 +12,7 @@ export PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 file=$(realpath "$0")
 root=$(realpath "$(dirname "$file")/../..")
-bench=${HCOMM_BENCH:-$root/target/release/hcomm-bench}
+bench=${BENCH_PROGRAM:-$root/target/release/hcomm-bench}
 lab=$root/scripts/lab
 skipped_status=77
 grace=5 # seconds for what is ending to have ended

@@ -61,6 +61,12 @@ impl<'a> Check<'a> {
         Some(Check { shape, rank, pattern })
     }
 
+    /// Gives a run that is not checked the inputs of a checked one. `memory` is the input, or the buffer of a run in place.
+    pub fn fill(&self, memory: &mut [u8], in_place: bool) {
+        let input = if in_place { self.in_place_ranges().0 } else { 0..memory.len() };
+        self.fill_input(&mut memory[input]);
+    }
+
     /// Prepares an out-of-place run. Both are exactly as long as the shape says.
     pub fn prepare(&self, input: &mut [u8], output: &mut [u8]) {
         self.fill_input(input);

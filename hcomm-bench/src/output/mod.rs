@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use crate::args::{Outputs, Settings};
 use crate::failure::{Failure, Result};
 use crate::results::{Header, Row, Totals};
+use crate::workload::Workload;
 
 /// Everything that one run prints and writes.
 pub struct Report {
@@ -54,17 +55,19 @@ impl Report {
         })
     }
 
-    /// Says what is being measured, on a terminal.
-    pub fn doing(&self, what: String) {
-        self.progress.set_message(what);
+    /// Says what is being measured: at once, as its first row may take long.
+    pub fn doing(&mut self, workload: Workload, bytes: u64) -> io::Result<()> {
+        self.progress.set_message(format!("{} {bytes} B", workload.name()));
         self.progress.inc(1);
+        let (table, header) = (&mut self.table, &self.header);
+        self.progress.suspend(|| table.as_mut().map_or(Ok(()), |table| table.begin(header, workload)))
     }
 
     /// Takes a row; the table shows it at once.
     pub fn row(&mut self, row: Row) -> io::Result<()> {
         self.totals.add(&row);
-        let (table, header) = (&mut self.table, &self.header);
-        let shown = self.progress.suspend(|| table.as_mut().map_or(Ok(()), |table| table.row(header, &row)));
+        let table = &mut self.table;
+        let shown = self.progress.suspend(|| table.as_mut().map_or(Ok(()), |table| table.row(&row)));
         self.rows.push(row);
         shown
     }

@@ -30,13 +30,19 @@ impl<W: Write> Table<W> {
         Table { out, cpu, per_rank, current: None, totals: Totals::default(), ranks_shown: false }
     }
 
-    /// Prints a row; before the first of a workload its title, after the last of the one before its sums.
-    pub fn row(&mut self, header: &Header, row: &Row) -> io::Result<()> {
-        if self.current != Some(row.workload) {
+    /// Begins the table of a workload, unless it has begun: the sums of the one before, and the title.
+    pub fn begin(&mut self, header: &Header, workload: Workload) -> io::Result<()> {
+        if self.current != Some(workload) {
             self.finish()?;
-            self.current = Some(row.workload);
-            self.title(header, row.workload)?;
+            self.current = Some(workload);
+            self.title(header, workload)?;
+            self.out.flush()?;
         }
+        Ok(())
+    }
+
+    /// Prints a row of the workload that has begun.
+    pub fn row(&mut self, row: &Row) -> io::Result<()> {
         self.totals.add(row);
         let line = self.line(row);
         writeln!(self.out, "{line}")?;

@@ -102,7 +102,10 @@ fn totals(rows: &[Row]) -> Totals {
 fn table(rows: &[Row], cpu: bool, per_rank: bool) -> String {
     let mut out = Vec::new();
     let mut table = table::Table::new(&mut out, cpu, per_rank);
-    rows.iter().for_each(|row| table.row(&header(), row).unwrap());
+    for row in rows {
+        table.begin(&header(), row.workload).unwrap();
+        table.row(row).unwrap();
+    }
     table.finish().unwrap();
     String::from_utf8(out).unwrap()
 }
