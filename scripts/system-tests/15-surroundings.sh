@@ -110,7 +110,7 @@ test_store() {
     expect 0 "$bench" "${small[@]}" -g 3 --store tcp://127.0.0.1:19999
     good_table out
     told 2 "store=nonsense" "$bench" "${small[@]}" --store nonsense
-    told 2 "with '--store" "$bench" "${small[@]}" --store tcp://127.0.0.1:19999 --join tcp://127.0.0.1:19998 --nodes 1
+    told 2 cannot.be.used "$bench" "${small[@]}" --store tcp://127.0.0.1:19999 --join tcp://127.0.0.1:19998 --nodes 1
 }
 
 run_tests "$@"
