@@ -31,7 +31,7 @@ limit_everything=300
 test_everything() {
     need python3
     # Every collective, type and operation, on a number of ranks that divides no size.
-    expect 0 "$bench" all -d all -o all -e 64K -g 3 -n 2 --json results
+    expect 0 "$bench" all -d all -o all -e 1M -f 8 -g 3 -n 2 --json results
     good_table out
     with_json results '
 done = {(r["collective"], r["dtype"]) for r in d["results"]}
