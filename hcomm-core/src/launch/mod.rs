@@ -16,7 +16,7 @@
 //! fn main() -> hcomm_core::Result<()> {
 //!     if launch::detect(&|name| std::env::var(name).ok())?.is_none() {
 //!         let outcome = launch::run(&Launch {
-//!             plan: Plan::Local { ranks: 2 },
+//!             plan: Plan::Local { ranks: 2, store: None },
 //!             program: std::env::current_exe().map_err(|cause| Error::system("find this program", cause))?,
 //!             args: std::env::args_os().skip(1).collect(),
 //!             environment: Vec::new(),

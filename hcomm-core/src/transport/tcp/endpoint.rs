@@ -345,10 +345,10 @@ impl Greeter {
             Err(refusal) => Err((refusal, greeting.socket)),
         };
         if let Err((refusal, socket)) = refused {
+            self.refuse(&greeting.remote, refusal);
             if refusal != Refusal::Stranger {
                 answer(&socket, Some(refusal));
             }
-            self.refuse(&greeting.remote, refusal);
         }
     }
 
