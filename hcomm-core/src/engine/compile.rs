@@ -360,7 +360,7 @@ mod tests {
         /// Against a comparison of all with all: nothing is forgotten, and nothing awaited that was not sent.
         #[test]
         fn no_message_is_disturbed(
-            steps in prop::collection::vec((any::<bool>(), 0..3_usize, 0..40_u64, 0..12_u64, any::<bool>()), 0..60),
+            steps in prop::collection::vec((prop::bool::ANY, 0..3_usize, 0..40_u64, 0..12_u64, prop::bool::ANY), 0..60),
             shift in 0..20_usize,
         ) {
             let buffer = |input| if input { Buffer::Input } else { Buffer::Output };

@@ -162,7 +162,7 @@ fn splits() {
     let mut c = Communicator::init().unwrap();
     let rank = c.rank();
     // Odd and even; the even ones in reverse.
-    let key = if rank % 2 == 0 { -(rank as i64) } else { 0 };
+    let key = if rank.is_multiple_of(2) { -(rank as i64) } else { 0 };
     let mut half = c.split(Some(rank as u32 % 2), key).unwrap().unwrap();
     assert_eq!(members(&mut half, rank), [&[4, 2, 0][..], &[1, 3]][rank % 2]);
     assert_eq!(half.ranks().iter().map(|info| info.pid).nth(half.rank()), Some(std::process::id()));
