@@ -95,13 +95,7 @@ fn open_store(hosts: &[HostSpec], store: Option<&str>, job_id: &str) -> Result<(
         return Ok((None, url.to_owned()));
     }
     let server = StoreServer::start(head_address(hosts, store)?, job_id)?;
-    let address = server.address();
-    let url = match store {
-        // A port of 0 is one that the system chose; the host's name stays, for those who reach it by another address.
-        Some(url) if !url.ends_with(":0") => url.to_owned(),
-        Some(url) => format!("{}{}", url.trim_end_matches('0'), address.port()),
-        None => format!("tcp://{address}"),
-    };
+    let url = store.map_or_else(|| format!("tcp://{}", server.address()), str::to_owned);
     Ok((Some(server), url))
 }
 

@@ -164,19 +164,19 @@ impl<'a> Supervisor<'a> {
         self.workers.retain_mut(|worker| match worker.child.try_wait() {
             Ok(None) => true,
             Ok(Some(status)) => {
-                ended.push((worker.name.clone(), worker.child.id(), status));
+                ended.push((worker.name.clone(), worker.child.id(), status, worker.stdin.is_some()));
                 false
             }
             Err(_) => false, // not ours any more
         });
         // Of several that ended since we looked, one that a signal killed is the cause, and not who noticed.
-        ended.sort_by_key(|(_, _, status)| status.signal().is_none());
-        for (name, pid, status) in ended {
-            self.judge(&name, pid, status);
+        ended.sort_by_key(|(_, _, status, _)| status.signal().is_none());
+        for (name, pid, status, is_agent) in ended {
+            self.judge(&name, pid, status, is_agent);
         }
     }
 
-    fn judge(&mut self, name: &str, pid: u32, status: ExitStatus) {
+    fn judge(&mut self, name: &str, pid: u32, status: ExitStatus, is_agent: bool) {
         let ours = !matches!(self.stage, Stage::Running | Stage::Grace(_));
         if status.success() || ours {
             return; // what ends after it was asked to is not the cause
@@ -184,6 +184,9 @@ impl<'a> Supervisor<'a> {
         if let Some(signal) = status.signal() {
             let word = Signal::try_from(signal).map_or_else(|_| signal.to_string(), |s| format!("{signal} ({s})"));
             self.words.push(format!("{name} (pid {pid}) was killed by signal {word}"));
+        } else if is_agent && self.code.is_none() {
+            // A rank says itself what it fails of; who starts one on another host may have nothing to say.
+            self.words.push(format!("{name} ended with {status}"));
         }
         self.code.get_or_insert(status.code().unwrap_or(1));
         self.start_grace();

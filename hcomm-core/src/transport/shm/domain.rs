@@ -147,17 +147,14 @@ impl Domain {
                 round.handshakes.push(handshake);
                 continue;
             }
-            let rank = handshake.rank;
             match self.advance(handshake, &round.awaited) {
                 Step::Wait(handshake) => round.handshakes.push(handshake),
                 Step::Done(peer) => {
                     round.awaited.remove(&peer.rank);
                     self.peers.push(peer);
                 }
-                Step::Failed => {
-                    // A stranger has no rank, and its failure is nobody's.
-                    rank.map(|rank| round.awaited.remove(&rank));
-                }
+                // A stranger has no rank, and its failure is nobody's.
+                Step::Failed(rank) => drop(rank.map(|rank| round.awaited.remove(&rank))),
             }
         }
         if !accept_now {
@@ -199,26 +196,26 @@ impl Domain {
     fn advance(&self, mut handshake: Handshake, awaited: &BTreeSet<usize>) -> Step {
         if let Some((mapping, nonce)) = handshake.mapped.take() {
             let mut answer = [0];
-            let Some(rank) = handshake.rank else { return Step::Failed };
+            let Some(rank) = handshake.rank else { return Step::Failed(None) };
             return match recv(handshake.socket.as_raw_fd(), &mut answer, MsgFlags::empty()) {
                 Ok(1) if answer == [1] => Step::Done(Peer { rank, socket: handshake.socket, mapping, nonce }),
                 Err(nix::Error::EAGAIN | nix::Error::EINTR) => {
                     handshake.mapped = Some((mapping, nonce));
                     Step::Wait(handshake)
                 }
-                _ => Step::Failed,
+                _ => Step::Failed(Some(rank)),
             };
         }
         let (words, file) = match receive_hello(&handshake.socket) {
             Ok(Some(hello)) => hello,
             Err(nix::Error::EAGAIN | nix::Error::EINTR) => return Step::Wait(handshake),
-            _ => return Step::Failed,
+            _ => return Step::Failed(handshake.rank),
         };
         let [magic, job, rank, size, nonce, fences] = words;
         let rank = rank as usize;
         let expected = handshake.rank.map_or(rank < self.rank && awaited.contains(&rank), |known| known == rank);
         if magic != MAGIC || job != self.job || !expected {
-            return Step::Failed;
+            return Step::Failed(handshake.rank);
         }
         let mapping = map_peer(&file, size, nonce);
         let answer = [u8::from(mapping.is_some())];
@@ -232,7 +229,8 @@ impl Domain {
                 handshake.mapped = Some((mapping, nonce));
                 Step::Wait(handshake)
             }
-            _ => Step::Failed,
+            // Who dialled us is known now: without it we would wait for that rank.
+            _ => Step::Failed(Some(rank)),
         }
     }
 
@@ -321,7 +319,8 @@ struct Handshake {
 enum Step {
     Wait(Handshake),
     Done(Peer),
-    Failed,
+    /// With the rank, once it is known.
+    Failed(Option<usize>),
 }
 
 /// A hello's words and descriptor; `None` for anything else.
