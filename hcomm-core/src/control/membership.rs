@@ -480,10 +480,11 @@ mod tests {
     #[test]
     fn laggards_are_named_with_what_they_do() {
         let mut job = job(4, None);
-        job.member(0).activity(1).begin(2, [8, 0, 0, 0]);
-        job.member(1).activity(1).begin(1, [8, 0, 0, 0]);
-        job.member(1).activity(1).end(1);
-        job.member(2).activity(1).begin(2, [8, 0, 0, 0]);
+        let kept = [0, 1, 2].map(|rank| job.member(rank).activity(1));
+        kept[0].begin(2, [8, 0, 0, 0]);
+        kept[1].begin(1, [8, 0, 0, 0]);
+        kept[1].end(1);
+        kept[2].begin(2, [8, 0, 0, 0]);
         job.members[3].take().unwrap().leave();
         let laggards = until(|| {
             let laggards = job.member(0).laggards(1, 2, 0..4).unwrap();
@@ -495,6 +496,13 @@ mod tests {
         assert!(one.silent.unwrap() < LONG);
         assert_eq!((laggards[1].rank, laggards[1].call), (3, 0));
         assert_eq!(job.member(0).laggards(1, 2, [2]).unwrap(), []);
+        assert_eq!(
+            job.member(0).recent_calls(1, 2).unwrap(),
+            [(2, "all_reduce of 8".into()), (1, "all_reduce of 0".into())]
+        );
+        // A communicator that is gone is told of no longer.
+        drop(kept);
+        until(|| job.member(0).laggards(1, 2, [1]).unwrap().first().filter(|one| !one.knows).map(drop));
     }
 
     #[test]

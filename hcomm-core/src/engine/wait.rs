@@ -25,10 +25,10 @@ impl WaitPolicy {
         let spins = match (local_ranks <= processors, sockets) {
             (true, false) => 20_000,
             (true, true) => 100,
-            (false, false) => 300,
+            (false, false) => 8,
             (false, true) => 8,
         };
-        Self { spins, yields: 60 }
+        Self { spins, yields: 1000 }
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_wait_spins_then_yields_then_sleeps_and_announces_each_sleep() {
-        let mut waiter = Waiter::new(WaitPolicy { spins: 2, yields: 1 });
+        let mut waiter = Waiter::new(WaitPolicy { spins: 2, yields: 1000 });
         let polls = [waiter.stuck(), waiter.stuck()];
         assert_eq!((polls, waiter.since()), ([Next::Poll; 2], None), "spinning takes no clock");
         assert_eq!(waiter.stuck(), Next::Poll);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_moves_after_an_announcement_takes_it_back() {
-        let mut waiter = Waiter::new(WaitPolicy { spins: 0, yields: 0 });
+        let mut waiter = Waiter::new(WaitPolicy { spins: 0, yields: 1000 });
         assert_eq!(waiter.stuck(), Next::Arm);
         assert!(waiter.moved());
         assert!(!waiter.moved());
