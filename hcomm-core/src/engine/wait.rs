@@ -22,13 +22,13 @@ impl WaitPolicy {
     /// to 50 us: spinning must outlast the hops of a running collective, and on shared cores a yield (1 to 4 us) lets the
     /// peer run that is waited for.
     pub fn new(local_ranks: usize, processors: usize, sockets: bool) -> Self {
-        let spins = match (local_ranks <= processors, sockets) {
-            (true, false) => 20_000,
-            (true, true) => 100,
-            (false, false) => 8,
-            (false, true) => 8,
+        let (spins, yields) = match (local_ranks <= processors, sockets) {
+            (true, false) => (20_000, 60),
+            (true, true) => (100, 30),
+            (false, false) => (8, 1000),
+            (false, true) => (2, 100),
         };
-        Self { spins, yields: 1000 }
+        Self { spins, yields }
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_wait_spins_then_yields_then_sleeps_and_announces_each_sleep() {
-        let mut waiter = Waiter::new(WaitPolicy { spins: 2, yields: 1000 });
+        let mut waiter = Waiter::new(WaitPolicy { spins: 2, yields: 1 });
         let polls = [waiter.stuck(), waiter.stuck()];
         assert_eq!((polls, waiter.since()), ([Next::Poll; 2], None), "spinning takes no clock");
         assert_eq!(waiter.stuck(), Next::Poll);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_moves_after_an_announcement_takes_it_back() {
-        let mut waiter = Waiter::new(WaitPolicy { spins: 0, yields: 1000 });
+        let mut waiter = Waiter::new(WaitPolicy { spins: 0, yields: 0 });
         assert_eq!(waiter.stuck(), Next::Arm);
         assert!(waiter.moved());
         assert!(!waiter.moved());
