@@ -252,7 +252,8 @@ fn member(rank: usize) -> Member {
 fn rank_as_a_process() {
     let (Ok(rank), Ok(url)) = (std::env::var(RANK_OF_CHILD), std::env::var("HCOMM_STORE")) else { return };
     let membership = Membership::join(connect(&url, "job", LONG).unwrap(), member(rank.parse().unwrap())).unwrap();
-    membership.activity(1).begin(41, [0; 4]);
+    let activity = membership.activity(1);
+    activity.begin(41, [0; 4]);
     println!("joined");
     let _ = std::io::stdin().read(&mut [0]); // until the parent ends
 }
