@@ -45,18 +45,21 @@ const INLINE_LIMIT: u64 = 8 << 10;
 /// Pieces of a pipelined copy through shared memory: two fit into a core's own cache beside the data.
 const SHM_CHUNK: u64 = 32 << 10;
 /// Pieces on a network: large enough that a header and a system call vanish, small enough to overlap.
-const NET_CHUNK: u64 = 128 << 10;
+const NET_CHUNK: u64 = 256 << 10;
 /// Messages in flight on each link of a large call.
-const NET_CHANNELS: usize = 4;
+const NET_CHANNELS: usize = 2;
 /// Up to here an all-pairs exchange among a handful of hosts beats the steps of a ring.
 const NET_SMALL: u64 = 16 << 10;
+/// Two ranks send no more bytes in one exchange than round a ring, so they do it longer.
+const NET_SMALL_PAIR: u64 = 64 << 10;
 
 /// Chooses.
 pub fn choose(facts: &Facts) -> Choice {
     let Facts { collective, bytes, ranks, hosts, .. } = *facts;
+    let net_small = if ranks == 2 { NET_SMALL_PAIR } else { NET_SMALL };
     let choice = |algorithm, chunk_bytes, because| {
         // A track keeps one message in flight: on a network some are needed to keep the wire busy.
-        let channels = if facts.shared_memory || bytes <= NET_SMALL { 1 } else { NET_CHANNELS };
+        let channels = if facts.shared_memory || bytes <= net_small { 1 } else { NET_CHANNELS };
         Choice { algorithm, chunk_bytes, channels, remote: false, because }
     };
     if facts.shared_memory {
@@ -69,18 +72,18 @@ pub fn choose(facts: &Facts) -> Choice {
     if facts.deterministic && collective.reduces() {
         return choice(Algorithm::Direct, NET_CHUNK, "deterministic: reduced in rank order");
     }
-    let small = bytes <= NET_SMALL;
+    let small = bytes <= net_small;
     let few = ranks <= 4;
     let nested = hosts > 1 && hosts < ranks;
     match collective {
-        Collective::AllReduce if small && few => choice(Algorithm::Direct, NET_SMALL, "small, few ranks: one exchange"),
+        Collective::AllReduce if small && few => choice(Algorithm::Direct, net_small, "small, few ranks: one exchange"),
         Collective::AllReduce if nested => choice(
             Algorithm::Hierarchical,
             NET_CHUNK,
             "several ranks a host: each byte crosses the network once a host",
         ),
         Collective::AllReduce if small => {
-            choice(Algorithm::RecursiveDoubling, NET_SMALL, "small, many ranks: logarithmic steps")
+            choice(Algorithm::RecursiveDoubling, net_small, "small, many ranks: logarithmic steps")
         }
         Collective::AllReduce | Collective::ReduceScatter | Collective::AllGather if !small => {
             choice(Algorithm::Ring, NET_CHUNK, "large: every link carries the least bytes, all at once")
