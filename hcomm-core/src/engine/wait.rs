@@ -24,7 +24,7 @@ impl WaitPolicy {
     pub fn new(local_ranks: usize, processors: usize, sockets: bool) -> Self {
         let (spins, yields) = match (local_ranks <= processors, sockets) {
             (true, false) => (20_000, 60),
-            (true, true) => (100, 30),
+            (true, true) => (50, 150),
             (false, false) => (8, 1000),
             (false, true) => (2, 100),
         };

@@ -46,8 +46,6 @@ const INLINE_LIMIT: u64 = 8 << 10;
 const SHM_CHUNK: u64 = 32 << 10;
 /// Pieces on a network: large enough that a header and a system call vanish, small enough to overlap.
 const NET_CHUNK: u64 = 256 << 10;
-/// Messages in flight on each link of a large call.
-const NET_CHANNELS: usize = 2;
 /// Up to here an all-pairs exchange among a handful of hosts beats the steps of a ring.
 const NET_SMALL: u64 = 16 << 10;
 /// Two ranks send no more bytes in one exchange than round a ring, so they do it longer.
@@ -57,11 +55,8 @@ const NET_SMALL_PAIR: u64 = 64 << 10;
 pub fn choose(facts: &Facts) -> Choice {
     let Facts { collective, bytes, ranks, hosts, .. } = *facts;
     let net_small = if ranks == 2 { NET_SMALL_PAIR } else { NET_SMALL };
-    let choice = |algorithm, chunk_bytes, because| {
-        // A track keeps one message in flight: on a network some are needed to keep the wire busy.
-        let channels = if facts.shared_memory || bytes <= net_small { 1 } else { NET_CHANNELS };
-        Choice { algorithm, chunk_bytes, channels, remote: false, because }
-    };
+    let choice =
+        |algorithm, chunk_bytes, because| Choice { algorithm, chunk_bytes, channels: 1, remote: false, because };
     if facts.shared_memory {
         let small = bytes <= INLINE_LIMIT;
         let chunk = if small { INLINE_LIMIT } else { SHM_CHUNK };
