@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_wait_spins_then_yields_then_sleeps_and_announces_each_sleep() {
-        let mut waiter = Waiter::new(WaitPolicy { spins: 2, yields: 1000 });
+        let mut waiter = Waiter::new(WaitPolicy { spins: 2, yields: 1 });
         let polls = [waiter.stuck(), waiter.stuck()];
         assert_eq!((polls, waiter.since()), ([Next::Poll; 2], None), "spinning takes no clock");
         assert_eq!(waiter.stuck(), Next::Poll);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_moves_after_an_announcement_takes_it_back() {
-        let mut waiter = Waiter::new(WaitPolicy { spins: 0, yields: 1000 });
+        let mut waiter = Waiter::new(WaitPolicy { spins: 0, yields: 0 });
         assert_eq!(waiter.stuck(), Next::Arm);
         assert!(waiter.moved());
         assert!(!waiter.moved());
