@@ -22,13 +22,13 @@ impl WaitPolicy {
     /// to 50 us: spinning must outlast the hops of a running collective, and on shared cores a yield (1 to 4 us) lets the
     /// peer run that is waited for.
     pub fn new(local_ranks: usize, processors: usize, sockets: bool) -> Self {
-        let spins = match (local_ranks <= processors, sockets) {
-            (true, false) => 20_000,
-            (true, true) => 100,
-            (false, false) => 8,
-            (false, true) => 8,
+        let (spins, yields) = match (local_ranks <= processors, sockets) {
+            (true, false) => (20_000, 60),
+            (true, true) => (100, 30),
+            (false, false) => (8, 1000),
+            (false, true) => (2, 100),
         };
-        Self { spins, yields: 1000 }
+        Self { spins, yields }
     }
 }
 
