@@ -133,9 +133,18 @@ impl Watch<'_> {
             _ => membership.laggards(self.activity, u64::MAX, self.only.iter().map(world_rank))?,
         };
         if laggards.is_empty() {
-            return Ok(
-                "all ranks have come to this call, but its data does not move; look at the links between them".into()
-            );
+            // One that was stopped in the middle of the call has come to it.
+            let all = membership.laggards(self.activity, u64::MAX, self.group.world_ranks.iter().copied())?;
+            let stopped = all.iter().filter(|one| one.is_silent()).map(|one| {
+                let silent = one.silent.unwrap_or_default().as_secs_f64();
+                format!("rank {} on {} has come to this call, but is silent for {silent:.1} s", one.rank, one.host)
+            });
+            let stopped = stopped.collect::<Vec<_>>().join("; ");
+            return Ok(match stopped.is_empty() {
+                true => "all ranks have come to this call, but its data does not move; look at the links between them"
+                    .into(),
+                false => stopped,
+            });
         }
         Ok(laggards.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     }

@@ -81,6 +81,13 @@ pub struct Laggard {
 /// A process is heard of five times a second: less silence than this says nothing.
 const NOTABLE_SILENCE: Duration = Duration::from_secs(1);
 
+impl Laggard {
+    /// Whether its process has been silent for longer than heartbeats explain.
+    pub fn is_silent(&self) -> bool {
+        self.silent.is_none_or(|silent| silent >= NOTABLE_SILENCE)
+    }
+}
+
 impl fmt::Display for Laggard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Laggard { rank, host, knows, call, inside, operation, silent, left } = self;
@@ -95,7 +102,7 @@ impl fmt::Display for Laggard {
         }
         match silent {
             None => write!(f, ", never heard of"),
-            Some(silent) if *silent >= NOTABLE_SILENCE => write!(f, ", silent for {:.1} s", silent.as_secs_f64()),
+            Some(silent) if self.is_silent() => write!(f, ", silent for {:.1} s", silent.as_secs_f64()),
             Some(_) => write!(f, ", its process is alive"),
         }
     }
