@@ -25,11 +25,11 @@ pub const TESTS: &[(&str, fn())] = &[
     }),
     ("high_priority_overtakes", || {
         for transport in ["shm", "tcp"] {
-            let said = Job::new("overtake", 2).env("HCOMM_TRANSPORT", transport).run();
-            assert!(
-                said.concat().contains(&"overtook".to_owned()),
-                "{transport}: what was given before was done first"
-            );
+            // Once is proof: without priorities the order of completion is that of submission, always. Not every run
+            // shows it, as a busy machine may finish the bulk before the urgent thread gets its turn.
+            let overtakes = || Job::new("overtake", 2).env("HCOMM_TRANSPORT", transport).run();
+            let seen = (0..4).any(|_| overtakes().concat().contains(&"overtook".to_owned()));
+            assert!(seen, "{transport}: what was given before was done first");
         }
     }),
     ("communicators_split", || {
