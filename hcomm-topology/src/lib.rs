@@ -3,16 +3,22 @@
 //! A [`Machine`] is read from `/sys` and `/proc` under any root, or from a topology file of another tool. Whatever the source does not
 //! tell is `None`: never 0, never -1, never a guess.
 
+mod cpus;
 mod cpuset;
+mod limits;
 mod machine;
+mod numa;
 mod pci_address;
 mod root;
 
+pub use cpus::{model_name, read_cpus};
 pub use cpuset::CpuSet;
+pub use limits::{Limits, read_limits};
 pub use machine::{
     Accelerator, AcceleratorKind, AcceleratorLink, Cache, CacheKind, Core, Cpus, DeviceId, Health, LinkKind,
     LinkTarget, Machine, Nic, NicKind, NumaNode, Package, PciFunction, PciLink, RdmaPort, RdmaPortState, Thread,
     Vendor,
 };
+pub use numa::read_numa;
 pub use pci_address::PciAddress;
 pub use root::Root;
