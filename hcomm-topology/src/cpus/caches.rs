@@ -32,8 +32,9 @@ pub(super) fn read(root: &Root, known: &CpuSet) -> Vec<Cache> {
 
 fn one(root: &Root, folder: &str, cpu: u32, known: &CpuSet) -> Option<Cache> {
     let text = |name: &str| root.text(format!("{folder}/{name}"));
-    let list = text("shared_cpu_list").and_then(|text| CpuSet::parse_list(&text)).filter(|set| !set.is_empty());
-    let shared = list.or_else(|| CpuSet::parse_mask(&text("shared_cpu_map")?))?.and(known);
+    // The mask first: for AMD's modules of two cores kernels wrote lists that leave the other core out.
+    let mask = text("shared_cpu_map").and_then(|text| CpuSet::parse_mask(&text));
+    let shared = mask.or_else(|| CpuSet::parse_list(&text("shared_cpu_list")?))?.and(known);
     let kind = match text("type")?.as_str() {
         "Data" => CacheKind::Data,
         "Instruction" => CacheKind::Instruction,
@@ -45,8 +46,8 @@ fn one(root: &Root, folder: &str, cpu: u32, known: &CpuSet) -> Option<Cache> {
         kind,
         bytes: text("size").and_then(|text| bytes(&text)),
         line_bytes: root.number(format!("{folder}/coherency_line_size")).filter(|bytes| *bytes > 0),
-        // A set without the very processor is damaged.
-        cpus: Some(shared).filter(|shared| shared.contains(cpu))?,
+        // ia64 kernels leave the sets of private caches empty.
+        cpus: shared.or(&CpuSet::from_iter([cpu])),
     })
 }
 
