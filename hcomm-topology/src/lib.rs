@@ -11,7 +11,7 @@ mod numa;
 mod pci_address;
 mod root;
 
-pub use cpus::{model_name, read_cpus};
+pub use cpus::read_cpus;
 pub use cpuset::CpuSet;
 pub use limits::{Limits, read_limits};
 pub use machine::{

@@ -6,7 +6,7 @@ mod model;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use model::model_name;
+use model::Model;
 
 use crate::limits::read_limits;
 use crate::{Core, CpuSet, Cpus, NumaNode, Package, Root, Thread};
@@ -37,8 +37,12 @@ pub fn read_cpus(root: &Root, numa: &[NumaNode]) -> Cpus {
         numa_node: node_of.get(&id).copied(),
     });
     let limits = read_limits(root);
+    let model = root.text("proc/cpuinfo").map(|text| Model::of(&text)).unwrap_or_default();
     Cpus {
-        model: root.text("proc/cpuinfo").and_then(|text| model_name(&text)),
+        model: model.name,
+        vendor: model.vendor,
+        family: model.family,
+        model_number: model.number,
         threads: threads.collect(),
         caches: caches::read(root, &known),
         present,

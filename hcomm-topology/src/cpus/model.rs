@@ -1,22 +1,58 @@
-//! The model name of a processor, as `/proc/cpuinfo` tells it in each architecture's own words.
+//! What a processor is called, as `/proc/cpuinfo` tells it in each architecture's own words.
 
-/// The model name of the first processor in the text of `/proc/cpuinfo`, as `lscpu` shows it; `None` where the kernel gives no
-/// name (s390, some RISC-V) or a number that is not in our table (ARM).
-pub fn model_name(cpuinfo: &str) -> Option<String> {
-    let field = |names: &[&str]| {
-        names.iter().find_map(|name| {
-            let values = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-            let mut named = values.filter(|(key, _)| key.trim() == *name).map(|(_, value)| value.trim());
-            named.find(|value| !value.is_empty() && !value.eq_ignore_ascii_case("unknown"))
-        })
-    };
-    let hex = |name| u32::from_str_radix(field(&[name])?.strip_prefix("0x")?, 16).ok();
-    if let (Some(implementer), Some(part)) = (hex("CPU implementer"), hex("CPU part")) {
-        // 32-bit kernels write "ARMv7 Processor rev 4 (v7l)" as a name, which names none.
-        return arm(implementer, part).map(str::to_owned);
+/// Names and numbers of a model; `None` where the kernel does not tell.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Model {
+    pub name: Option<String>,
+    pub vendor: Option<String>,
+    pub family: Option<u32>,
+    pub number: Option<u32>,
+}
+
+impl Model {
+    /// Of the first processor in the text of `/proc/cpuinfo`, as `lscpu` shows it. Without a name are s390, some RISC-V, and ARM
+    /// whose numbers are not in our table.
+    pub(super) fn of(cpuinfo: &str) -> Model {
+        let field = |names: &[&str]| {
+            names.iter().find_map(|name| {
+                let values = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+                let mut named = values.filter(|(key, _)| key.trim() == *name).map(|(_, value)| value.trim());
+                named.find(|value| !value.is_empty() && !value.eq_ignore_ascii_case("unknown"))
+            })
+        };
+        let number = |names| field(names)?.parse().ok();
+        let hex = |name| u32::from_str_radix(field(&[name])?.strip_prefix("0x")?, 16).ok();
+        if let Some(implementer) = hex("CPU implementer") {
+            // 32-bit kernels write "ARMv7 Processor rev 4 (v7l)" as a name, which names none.
+            let name = hex("CPU part").and_then(|part| arm(implementer, part)).map(str::to_owned);
+            return Model { name, vendor: arm_vendor(implementer).map(str::to_owned), ..Model::default() };
+        }
+        Model {
+            // x86, ia64; LoongArch; RISC-V; MIPS; POWER, SPARC.
+            name: field(&["model name", "Model Name", "uarch", "cpu model", "cpu"]).map(str::to_owned),
+            // x86, s390; ia64; RISC-V.
+            vendor: field(&["vendor_id", "vendor", "mvendorid"]).map(str::to_owned),
+            family: number(&["cpu family", "family"]),
+            number: number(&["model"]),
+        }
     }
-    // x86, ia64; LoongArch; RISC-V; MIPS; POWER, SPARC.
-    field(&["model name", "Model Name", "uarch", "cpu model", "cpu"]).map(str::to_owned)
+}
+
+/// The implementer's byte of the main identification register (Arm Architecture Reference Manual, `MIDR_EL1`).
+fn arm_vendor(implementer: u32) -> Option<&'static str> {
+    Some(match implementer {
+        0x41 => "ARM",
+        0x42 => "Broadcom",
+        0x43 => "Cavium",
+        0x46 => "FUJITSU",
+        0x48 => "HiSilicon",
+        0x4e => "NVIDIA",
+        0x51 => "Qualcomm",
+        0x61 => "Apple",
+        0x70 => "Phytium",
+        0xc0 => "Ampere",
+        _ => return None,
+    })
 }
 
 /// Main identification register of ARM processors: implementer and part number (Arm's technical reference manuals of each core,
@@ -88,7 +124,7 @@ mod tests {
 
     #[test]
     fn each_architecture_has_its_own_words() {
-        let name = |text| model_name(text);
+        let name = |text| Model::of(text).name;
         assert_eq!(
             name("vendor_id\t: X\nmodel\t\t: 58\nmodel name\t:   Some  CPU @ 1.7GHz \n").unwrap(),
             "Some  CPU @ 1.7GHz"
@@ -99,6 +135,16 @@ mod tests {
         assert_eq!(name("hart\t: 1\nmvendorid\t: 0x5b7\n"), None);
         assert_eq!(name("processor 0: version = 00,  identification = 4729E7,  machine = 2964\n"), None);
         assert_eq!(name("model name\t: unknown\n"), None);
-        assert_eq!(name(""), None);
+        assert_eq!(Model::of(""), Model::default());
+    }
+
+    #[test]
+    fn makers_and_numbers() {
+        let epyc =
+            Model::of("vendor_id\t: AuthenticAMD\ncpu family\t: 23\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7451\n");
+        assert_eq!((epyc.vendor.as_deref(), epyc.family, epyc.number), (Some("AuthenticAMD"), Some(23), Some(1)));
+        let cell = Model::of("cpu\t\t: Cell Broadband Engine\nmodel\t\t: SonyPS3\n");
+        assert_eq!((cell.vendor, cell.family, cell.number), (None, None, None));
+        assert_eq!(Model::of("CPU implementer\t: 0x48\nCPU part\t: 0xd01\n").vendor.as_deref(), Some("HiSilicon"));
     }
 }

@@ -131,6 +131,9 @@ fn lscpu(tally: &mut Tally, machine: &Machine, cpus: &Cpus, numa: &[NumaNode]) {
     let online = text("On-line CPU(s) list").and_then(CpuSet::parse_list);
     tally.equal(name, "lscpu: on line", Some(&cpus.online), online.as_ref());
     tally.equal(name, "lscpu: model", cpus.model.as_deref().unwrap_or("-"), text("Model name").unwrap_or("-"));
+    if let Some(vendor) = text("Vendor ID") {
+        tally.equal(name, "lscpu: vendor", cpus.vendor.as_deref(), Some(vendor));
+    }
     // Its figures are of one type of processor, and of books that may hold more than one sees.
     let per = ["Thread(s) per core", "Core(s) per socket"].map(|key| number(key).unwrap_or(1));
     let boxes = ["Socket(s)", "Socket(s) per book", "Book(s) per drawer", "Drawer(s)"];
