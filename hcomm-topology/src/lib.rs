@@ -5,6 +5,7 @@
 
 mod cpuset;
 mod machine;
+mod pci;
 mod pci_address;
 mod root;
 
@@ -14,5 +15,6 @@ pub use machine::{
     LinkTarget, Machine, Nic, NicKind, NumaNode, Package, PciFunction, PciLink, RdmaPort, RdmaPortState, Thread,
     Vendor,
 };
+pub use pci::{below_own_best, degraded, read_pci};
 pub use pci_address::PciAddress;
-pub use root::Root;
+pub use root::{Folder, Root};
