@@ -36,6 +36,12 @@ pub struct Machine {
 pub struct Cpus {
     /// Model name.
     pub model: Option<String>,
+    /// Maker, in its own word: `GenuineIntel`, `AuthenticAMD` (CPUID leaf 0; `vendor_id` in `/proc/cpuinfo`).
+    pub vendor: Option<String>,
+    /// Family number (CPUID leaf 1; `cpu family` in `/proc/cpuinfo`).
+    pub family: Option<u32>,
+    /// Model number (CPUID leaf 1; `model` in `/proc/cpuinfo`).
+    pub model_number: Option<u32>,
     /// Hardware threads that the source knows (Linux: `present`), on line or not.
     pub present: CpuSet,
     /// Those on line.
@@ -235,6 +241,8 @@ pub struct Accelerator {
     pub uuid: Option<String>,
     /// The PCI link is no data path of it (Ascend dies show 2.5 GT/s x1; their path is HCCS or SIO), so it says nothing of speed.
     pub pci_link_is_not_the_data_path: bool,
+    /// What NCCL's file says of it beyond the above, by attribute (`sm`, `rank`, `gdr`): kept for writing such a file again.
+    pub nccl: BTreeMap<String, String>,
 }
 
 /// Identity of an accelerator: an address, and which part of it when one PCI function shows as several devices.
@@ -355,6 +363,8 @@ pub struct Nic {
     pub numa_node: Option<u32>,
     /// The bond or bridge that it is a part of.
     pub master: Option<String>,
+    /// What NCCL's file says of it beyond the above, by attribute (`guid`, `maxconn`): kept for writing such a file again.
+    pub nccl: BTreeMap<String, String>,
 }
 
 /// State of an RDMA port (InfiniBand specification, PortState).
@@ -406,6 +416,10 @@ pub struct RdmaPort {
     pub board_id: Option<String>,
     /// Model: `MT4129`.
     pub hca_type: Option<String>,
+    /// Globally unique identifier of the device, as the kernel writes it: `506b:4b03:003c:eee8`.
+    pub node_guid: Option<String>,
     /// Interfaces on top of it.
     pub interfaces: Vec<String>,
+    /// What NCCL's file says of it beyond the above, by attribute (`maxconn`, `gdr`): kept for writing such a file again.
+    pub nccl: BTreeMap<String, String>,
 }
