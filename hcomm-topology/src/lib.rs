@@ -4,6 +4,7 @@
 //! tell is `None`: never 0, never -1, never a guess.
 
 mod cpuset;
+mod discover;
 mod machine;
 mod pci;
 mod pci_address;

@@ -131,8 +131,11 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    /// Files of a function by name; `name@` is a link.
+    type Files<'a> = &'a [(&'a str, &'a [u8])];
+
     /// A tree with the functions at `paths` (below `sys/devices`), each with `files`.
-    fn tree(functions: &[(&str, &[(&str, &[u8])])], bus: bool) -> (tempfile::TempDir, Root) {
+    fn tree(functions: &[(&str, Files<'_>)], bus: bool) -> (tempfile::TempDir, Root) {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("sys/bus/pci/devices")).unwrap();
         for (path, files) in functions {
@@ -154,7 +157,7 @@ mod tests {
         (folder, root)
     }
 
-    const CARD: &[(&str, &[u8])] = &[
+    const CARD: Files<'_> = &[
         ("class", b"0x120000\n"),
         ("vendor", b"0x19e5\n"),
         ("device", b"0xd802\n"),
@@ -171,8 +174,8 @@ mod tests {
 
     #[test]
     fn a_card_behind_a_bridge() {
-        let bridge: &[(&str, &[u8])] = &[("class", b"0x060400\n"), ("local_cpulist", b"\n"), ("local_cpus", b"f\n")];
-        let virtual_one: &[(&str, &[u8])] = &[("physfn@", b"../0000:01:00.0")];
+        let bridge: Files<'_> = &[("class", b"0x060400\n"), ("local_cpulist", b"\n"), ("local_cpus", b"f\n")];
+        let virtual_one: Files<'_> = &[("physfn@", b"../0000:01:00.0")];
         let functions = [
             ("pci0000:00/0000:00:01.0", bridge),
             ("pci0000:00/0000:00:01.0/0000:01:00.0", CARD),
