@@ -5,9 +5,11 @@
 
 mod cpus;
 mod cpuset;
+mod discover;
 mod limits;
 mod machine;
 mod numa;
+mod pci;
 mod pci_address;
 mod root;
 
@@ -20,5 +22,6 @@ pub use machine::{
     Vendor,
 };
 pub use numa::read_numa;
+pub use pci::{below_own_best, degraded, read_pci};
 pub use pci_address::PciAddress;
-pub use root::Root;
+pub use root::{Folder, Root};

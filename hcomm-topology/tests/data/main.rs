@@ -2,4 +2,5 @@
 //! `../shared/data`; without it these tests say so and pass.
 
 mod cpus;
+mod pci;
 mod support;
