@@ -13,6 +13,7 @@ pub(super) fn read(folder: &Folder<'_>) -> PciLink {
         width: width("current_link_width"),
         max_speed_gt_per_s: speed("max_link_speed"),
         max_width: width("max_link_width"),
+        gb_per_s: None,
     }
 }
 
@@ -130,10 +131,10 @@ mod tests {
         let some = |(speed, width): (f32, u8)| ((speed > 0.0).then_some(speed), (width > 0).then_some(width));
         let ((speed_gt_per_s, width), (max_speed_gt_per_s, max_width)) = (some(now), some(best));
         PciFunction {
-            link: PciLink { speed_gt_per_s, width, max_speed_gt_per_s, max_width },
+            link: PciLink { speed_gt_per_s, width, max_speed_gt_per_s, max_width, gb_per_s: None },
             bridge,
             parent: parent.map(|parent| parent.parse().unwrap()),
-            ..crate::pci::unknown(address.parse().unwrap())
+            ..PciFunction::unknown(address.parse().unwrap())
         }
     }
 

@@ -7,7 +7,7 @@ mod names;
 use std::path::{Path, PathBuf};
 
 use crate::root::Folder;
-use crate::{CpuSet, PciAddress, PciFunction, PciLink, Root};
+use crate::{CpuSet, PciAddress, PciFunction, Root};
 use header::Header;
 pub use link::{below_own_best, degraded};
 
@@ -63,29 +63,8 @@ fn root_bus(name: &str) -> Option<&str> {
     format!("{bus}:00.0").parse::<PciAddress>().is_ok().then_some(bus)
 }
 
-/// A function of which nothing but the address is known.
-pub(crate) fn unknown(address: PciAddress) -> PciFunction {
-    PciFunction {
-        address,
-        parent: None,
-        root_bus: None,
-        class: None,
-        vendor: None,
-        device: None,
-        subsystem_vendor: None,
-        subsystem_device: None,
-        driver: None,
-        numa_node: None,
-        local_cpus: None,
-        link: PciLink::default(),
-        physical_function: None,
-        name: None,
-        bridge: false,
-    }
-}
-
 fn read_function(root: &Root, address: PciAddress, path: PathBuf) -> PciFunction {
-    let mut function = unknown(address);
+    let mut function = PciFunction::unknown(address);
     if let Some(folder) = root.open_folder(path) {
         place(&mut function, folder.path());
         identify(&mut function, &folder);
@@ -199,7 +178,7 @@ mod tests {
             assert_eq!((card.numa_node, card.bridge), (None, false));
             assert_eq!(card.driver.as_deref(), Some("devdrv_device_driver"));
             assert_eq!(card.name.as_deref(), Some("Huawei Ascend 910B"));
-            let link = PciLink { speed_gt_per_s: Some(16.0), max_width: Some(16), ..PciLink::default() };
+            let link = crate::PciLink { speed_gt_per_s: Some(16.0), max_width: Some(16), ..Default::default() };
             assert_eq!(card.link, link);
             assert_eq!(virtual_one.physical_function, Some(card.address));
             assert_eq!((far.address.domain, far.parent, far.root_bus.as_deref()), (0x10000, None, Some("10000:e0")));
