@@ -11,6 +11,7 @@ mod machine;
 mod numa;
 mod pci;
 mod pci_address;
+mod placement;
 mod root;
 
 pub use cpus::read_cpus;
@@ -21,7 +22,8 @@ pub use machine::{
     LinkTarget, Machine, Nic, NicKind, NumaNode, Package, PciFunction, PciLink, RdmaPort, RdmaPortState, Thread,
     Vendor,
 };
-pub use numa::read_numa;
+pub use numa::{numa_node_of, read_numa};
 pub use pci::{below_own_best, degraded, read_pci};
 pub use pci_address::PciAddress;
+pub use placement::place_ranks;
 pub use root::{Folder, Root};

@@ -3,4 +3,5 @@
 
 mod cpus;
 mod pci;
+mod placement;
 mod support;
