@@ -3,7 +3,10 @@
 //! A [`Machine`] is read from `/sys` and `/proc` under any root, or from a topology file of another tool. Whatever the source does not
 //! tell is `None`: never 0, never -1, never a guess.
 
+mod classes;
 mod cpuset;
+pub mod formats;
+pub mod graph;
 mod machine;
 mod pci_address;
 mod root;
