@@ -4,9 +4,12 @@
 //! tell is `None`: never 0, never -1, never a guess.
 
 mod accelerators;
+mod classes;
 mod cpus;
 mod cpuset;
 mod discover;
+pub mod formats;
+pub mod graph;
 mod limits;
 mod machine;
 mod numa;

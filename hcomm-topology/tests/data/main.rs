@@ -3,4 +3,6 @@
 
 mod cpus;
 mod pci;
+mod relations;
 mod support;
+mod xml;
