@@ -3,9 +3,13 @@
 //! A [`Machine`] is read from `/sys` and `/proc` under any root, or from a topology file of another tool. Whatever the source does not
 //! tell is `None`: never 0, never -1, never a guess.
 
+mod accelerators;
+mod classes;
 mod cpus;
 mod cpuset;
 mod discover;
+pub mod formats;
+pub mod graph;
 mod limits;
 mod machine;
 mod numa;
@@ -14,6 +18,7 @@ mod pci_address;
 mod placement;
 mod root;
 
+pub use accelerators::{Npu, NpuTopology, accelerator_kind, parse_npus, parse_topology, vendor_of};
 pub use cpus::read_cpus;
 pub use cpuset::CpuSet;
 pub use limits::{Limits, read_limits};

@@ -4,4 +4,6 @@
 mod cpus;
 mod pci;
 mod placement;
+mod relations;
 mod support;
+mod xml;
