@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
+use hcomm_cli::{Failure, Print, Result};
 use hcomm_core::{Algorithm, DataType, ReduceOp};
 
-use crate::failure::{Failure, Result};
 use crate::sizes::{self, Step};
 use crate::values;
 use crate::workload::Workload;
@@ -33,20 +33,9 @@ Exit codes: 0 good, 1 failed (wrong result, lost rank), 2 bad arguments.";
 #[command(name = "hcomm-bench", bin_name = "hcomm-bench", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub print: Option<Print>,
     #[command(flatten)]
     pub bench: Bench,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Print the completions of a shell
-    Completions {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
-    /// Print the manual page (roff)
-    Man,
 }
 
 /// Where buffers lie.

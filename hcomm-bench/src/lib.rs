@@ -8,7 +8,6 @@
 
 mod args;
 mod check;
-mod failure;
 mod group;
 mod machine;
 mod measure;
@@ -23,13 +22,11 @@ mod testing;
 mod values;
 mod workload;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use hcomm_cli::{Failure, Result};
 
-use args::{Cli, Command};
-use failure::Failure;
+use args::Cli;
 use group::Group;
 use ranks::Role;
 use run::Outcome;
@@ -39,29 +36,21 @@ pub fn main() -> ExitCode {
     if let Some(ended) = ranks::as_agent() {
         return exit(ended);
     }
-    let cli = match Cli::try_parse() {
+    let cli: Cli = match hcomm_cli::parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are data and exit 0, mistakes are words and exit 2; a closed pipe is neither's fault.
-            let _ = error.print();
-            return ExitCode::from(error.exit_code() as u8);
-        }
+        Err(code) => return code,
     };
-    let result = match &cli.command {
-        Some(command) => print(command),
+    exit(match &cli.print {
+        Some(print) => print.print::<Cli>(),
         None => bench(&cli.bench),
-    };
-    exit(result)
-}
-
-fn exit(result: failure::Result<ExitCode>) -> ExitCode {
-    result.unwrap_or_else(|failure| {
-        eprintln!("hcomm-bench: {failure}");
-        ExitCode::from(failure.code)
     })
 }
 
-fn bench(arguments: &args::Bench) -> failure::Result<ExitCode> {
+fn exit(result: Result<ExitCode>) -> ExitCode {
+    hcomm_cli::end("hcomm-bench", result)
+}
+
+fn bench(arguments: &args::Bench) -> Result<ExitCode> {
     let settings = arguments.settings()?;
     let mut ranks = match ranks::become_rank(&settings)? {
         Role::Rank(ranks) => ranks,
@@ -73,22 +62,5 @@ fn bench(arguments: &args::Bench) -> failure::Result<ExitCode> {
         Ok(Outcome::Wrong) => Ok(ExitCode::from(1)),
         Err(failure) if rank > 0 && failure.code == 2 => Ok(ExitCode::from(2)), // rank 0 says the same
         Err(failure) => Err(Failure { text: format!("rank {rank}: {}", failure.text), ..failure }),
-    }
-}
-
-/// Completions and the manual page.
-fn print(command: &Command) -> failure::Result<ExitCode> {
-    let mut text = Vec::new();
-    match command {
-        Command::Completions { shell } => {
-            clap_complete::generate(*shell, &mut Cli::command(), "hcomm-bench", &mut text)
-        }
-        Command::Man => clap_mangen::Man::new(Cli::command())
-            .render(&mut text)
-            .map_err(|e| Failure::run(format!("the manual page: {e}"), ""))?,
-    }
-    match io::stdout().write_all(&text) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::run(format!("cannot write: {e}"), "")),
-        _ => Ok(ExitCode::SUCCESS),
     }
 }

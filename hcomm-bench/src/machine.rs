@@ -2,9 +2,8 @@
 
 use std::fs;
 
+use hcomm_cli::{Failure, Result};
 use serde_json::{Map, Value, json};
-
-use crate::failure::{Failure, Result};
 
 /// Operating system, processor and memory of this host, for the JSON output.
 pub fn describe() -> Map<String, Value> {

@@ -7,6 +7,7 @@ use std::env;
 use std::fs;
 use std::process::ExitCode;
 
+use hcomm_cli::{Failure, Result};
 use hcomm_core::communicator::Force;
 use hcomm_core::config::{self, Config, Debug, SETTINGS};
 use hcomm_core::launch::{self, HostSpec, Launch, Outcome, Plan};
@@ -14,7 +15,6 @@ use hcomm_core::topology::cpus::Cpus;
 use hcomm_core::{Communicator, Error};
 
 use crate::args::{Placement, Settings};
-use crate::failure::{Failure, Result};
 use crate::group::Ranks;
 use crate::run;
 

@@ -6,12 +6,12 @@
 use std::io;
 use std::ops::Range;
 
+use hcomm_cli::{Failure, Result};
 use hcomm_core::communicator::{Force, RunInfo};
 use hcomm_core::{DataType, ReduceOp};
 
 use crate::args::{Buffers, Effort, Settings};
 use crate::check::{self, Check, GUARD, Verdict};
-use crate::failure::{Failure, Result};
 use crate::group::{Group, Memory};
 use crate::machine;
 use crate::measure::{Measured, Method, measure};

@@ -1,6 +1,6 @@
 //! The series of message sizes: from the first to the last, by a factor or by a step.
 
-use crate::failure::{Failure, Result};
+use hcomm_cli::{Failure, Result};
 
 /// Rows beyond which a series is taken for a mistake.
 const MAX_ROWS: u64 = 10_000;

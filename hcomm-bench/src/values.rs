@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use hcomm_cli::{Failure, Result};
 use hcomm_core::{Algorithm, DataType, ReduceOp, units};
 
-use crate::failure::{Failure, Result};
 use crate::workload::Workload;
 
 /// A size, as [`units::parse_size`] reads it.
@@ -14,13 +14,10 @@ pub fn size(flag: &str, text: &str) -> Result<u64> {
     units::parse_size(text).map_err(refuse)
 }
 
-/// A duration that is not zero, as [`units::parse_duration`] reads it.
+/// A duration that is not zero.
 pub fn duration(flag: &str, text: &str) -> Result<Duration> {
     let refuse = |why| Failure::usage(format!("{flag} {text}: {why}"), "for example 100ms, 5s, 0.5s or 2m");
-    match units::parse_duration(text) {
-        Ok(Duration::ZERO) => Err(refuse("no time at all".to_owned())),
-        read => read.map_err(refuse),
-    }
+    hcomm_cli::values::duration(text).map_err(refuse)
 }
 
 /// A list separated by commas whose items are found by `find`, or `all` of them.

@@ -36,6 +36,12 @@ pub struct Machine {
 pub struct Cpus {
     /// Model name.
     pub model: Option<String>,
+    /// Maker, in its own word: `GenuineIntel`, `AuthenticAMD` (CPUID leaf 0; `vendor_id` in `/proc/cpuinfo`).
+    pub vendor: Option<String>,
+    /// Family number (CPUID leaf 1; `cpu family` in `/proc/cpuinfo`).
+    pub family: Option<u32>,
+    /// Model number (CPUID leaf 1; `model` in `/proc/cpuinfo`).
+    pub model_number: Option<u32>,
     /// Hardware threads that the source knows (Linux: `present`), on line or not.
     pub present: CpuSet,
     /// Those on line.
@@ -173,6 +179,8 @@ pub struct PciLink {
     pub max_speed_gt_per_s: Option<f32>,
     /// Lanes that this end has.
     pub max_width: Option<u8>,
+    /// GB/s now, one direction, of all lanes together, where the source tells this and not speed and width (hwloc).
+    pub gb_per_s: Option<f32>,
 }
 
 /// Kinds of accelerator.
@@ -235,6 +243,8 @@ pub struct Accelerator {
     pub uuid: Option<String>,
     /// The PCI link is no data path of it (Ascend dies show 2.5 GT/s x1; their path is HCCS or SIO), so it says nothing of speed.
     pub pci_link_is_not_the_data_path: bool,
+    /// What NCCL's file says of it beyond the above, by attribute (`sm`, `rank`, `gdr`): kept for writing such a file again.
+    pub nccl: BTreeMap<String, String>,
 }
 
 /// Identity of an accelerator: an address, and which part of it when one PCI function shows as several devices.
@@ -263,6 +273,8 @@ pub enum Health {
 pub enum LinkKind {
     /// NVIDIA NVLink.
     NvLink,
+    /// NVIDIA NVLink-C2C, between a processor and a GPU of one module.
+    NvLinkC2c,
     /// AMD Infinity Fabric.
     Xgmi,
     /// Huawei HCCS, point to point.
@@ -293,7 +305,7 @@ pub struct AcceleratorLink {
 }
 
 /// The other end of an [`AcceleratorLink`].
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkTarget {
     /// Index into [`Machine::accelerators`].
@@ -355,6 +367,8 @@ pub struct Nic {
     pub numa_node: Option<u32>,
     /// The bond or bridge that it is a part of.
     pub master: Option<String>,
+    /// What NCCL's file says of it beyond the above, by attribute (`guid`, `maxconn`): kept for writing such a file again.
+    pub nccl: BTreeMap<String, String>,
 }
 
 /// State of an RDMA port (InfiniBand specification, PortState).
@@ -406,6 +420,104 @@ pub struct RdmaPort {
     pub board_id: Option<String>,
     /// Model: `MT4129`.
     pub hca_type: Option<String>,
+    /// Globally unique identifier of the device, as the kernel writes it: `506b:4b03:003c:eee8`.
+    pub node_guid: Option<String>,
     /// Interfaces on top of it.
     pub interfaces: Vec<String>,
+    /// What NCCL's file says of it beyond the above, by attribute (`maxconn`, `gdr`): kept for writing such a file again.
+    pub nccl: BTreeMap<String, String>,
+}
+
+impl PciFunction {
+    /// A function of which nothing is known but where it is.
+    pub fn unknown(address: PciAddress) -> PciFunction {
+        PciFunction {
+            address,
+            parent: None,
+            root_bus: None,
+            class: None,
+            vendor: None,
+            device: None,
+            subsystem_vendor: None,
+            subsystem_device: None,
+            driver: None,
+            numa_node: None,
+            local_cpus: None,
+            link: PciLink::default(),
+            physical_function: None,
+            name: None,
+            bridge: false,
+        }
+    }
+}
+
+impl Accelerator {
+    /// An accelerator of which nothing is known but which it is.
+    pub fn unknown(id: DeviceId) -> Accelerator {
+        Accelerator {
+            id,
+            kind: AcceleratorKind::Other,
+            vendor: None,
+            model: None,
+            numa_node: None,
+            memory_bytes: None,
+            memory_used_bytes: None,
+            utilisation_percent: None,
+            temperature_c: None,
+            power_w: None,
+            health: None,
+            uuid: None,
+            pci_link_is_not_the_data_path: false,
+            nccl: BTreeMap::new(),
+        }
+    }
+}
+
+impl Nic {
+    /// An interface of which nothing is known but its name.
+    pub fn unknown(name: impl Into<String>, kind: NicKind) -> Nic {
+        Nic {
+            name: name.into(),
+            kind,
+            pci: None,
+            driver: None,
+            hardware_type: None,
+            mac: None,
+            mtu: None,
+            speed_mbit_per_s: None,
+            duplex: None,
+            state: None,
+            carrier: None,
+            addresses: Vec::new(),
+            numa_node: None,
+            master: None,
+            nccl: BTreeMap::new(),
+        }
+    }
+}
+
+impl RdmaPort {
+    /// A port of which nothing is known but which it is.
+    pub fn unknown(device: impl Into<String>, port: u32) -> RdmaPort {
+        RdmaPort {
+            device: device.into(),
+            port,
+            pci: None,
+            numa_node: None,
+            link_layer: None,
+            state: None,
+            physical_state: None,
+            rate_gbit_per_s: None,
+            width: None,
+            speed_name: None,
+            lid: None,
+            sm_lid: None,
+            firmware: None,
+            board_id: None,
+            hca_type: None,
+            node_guid: None,
+            interfaces: Vec::new(),
+            nccl: BTreeMap::new(),
+        }
+    }
 }

@@ -11,9 +11,9 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
 use crate::args::{Outputs, Settings};
-use crate::failure::{Failure, Result};
 use crate::results::{Header, Row, Totals};
 use crate::workload::Workload;
+use hcomm_cli::{Failure, Result};
 
 /// Everything that one run prints and writes.
 pub struct Report {
@@ -108,9 +108,7 @@ fn open(name: &str) -> Result<Box<dyn Write>> {
 
 /// A line on stderr that says how far it is: on a terminal only, and on a plain one not at all.
 fn progress(steps: u64, plain: bool) -> ProgressBar {
-    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    let target = if plain || set("NO_COLOR") || dumb || !io::stderr().is_terminal() {
+    let target = if hcomm_cli::screen::is_plain(plain) || !io::stderr().is_terminal() {
         ProgressDrawTarget::hidden()
     } else {
         ProgressDrawTarget::stderr()

@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Failure>;
 /// The reason for an early end, as it is printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Exit code: 1 for a run that failed, 2 for arguments that cannot be run.
+    /// Exit code: 1 for a run that failed, 2 for arguments that cannot be run, 3 for a check that failed.
     pub code: u8,
     /// What happened and where, lower case.
     pub text: String,
@@ -28,6 +28,11 @@ impl Failure {
     pub fn run(text: impl Into<String>, hint: impl Into<String>) -> Self {
         Failure { code: 1, text: text.into(), hint: hint.into() }
     }
+
+    /// A check that failed (exit code 3).
+    pub fn check(text: impl Into<String>, hint: impl Into<String>) -> Self {
+        Failure { code: 3, text: text.into(), hint: hint.into() }
+    }
 }
 
 impl From<Error> for Failure {
@@ -36,11 +41,13 @@ impl From<Error> for Failure {
             Error::PeerLost { .. } => {
                 "look at that rank's own message, and at its host's kernel log for a killed process"
             }
-            Error::Timeout { .. } => "a rank is stopped, overloaded or unreachable; -T sets a longer limit",
+            Error::Timeout { .. } => {
+                "a rank is stopped, overloaded or unreachable; HCOMM_TIMEOUT (-T) sets a longer limit"
+            }
             Error::Startup(_) | Error::Store { .. } => {
                 "check that every host was started and can reach the head's address"
             }
-            Error::Memory { .. } => "a smaller -e, fewer ranks (-g), or more memory",
+            Error::Memory { .. } => "smaller messages (-e), fewer ranks (-g), or more memory",
             Error::Interface(_) => "HCOMM_SOCKET_IFNAME names the interface to use",
             Error::Mismatch { .. } => "every host must be given the same command line",
             _ => "",

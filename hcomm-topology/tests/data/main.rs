@@ -1,0 +1,8 @@
+//! What discovery says of real machines, against what their `expected.json` says. The data lies beside the repository, in
+//! `../shared/data`; without it these tests say so and pass.
+
+mod cpus;
+mod pci;
+mod relations;
+mod support;
+mod xml;
