@@ -5,6 +5,7 @@
 
 mod cpuset;
 mod machine;
+pub mod net;
 mod pci_address;
 mod root;
 
