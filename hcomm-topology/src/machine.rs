@@ -179,6 +179,8 @@ pub struct PciLink {
     pub max_speed_gt_per_s: Option<f32>,
     /// Lanes that this end has.
     pub max_width: Option<u8>,
+    /// GB/s now, one direction, of all lanes together, where the source tells this and not speed and width (hwloc).
+    pub gb_per_s: Option<f32>,
 }
 
 /// Kinds of accelerator.
@@ -271,6 +273,8 @@ pub enum Health {
 pub enum LinkKind {
     /// NVIDIA NVLink.
     NvLink,
+    /// NVIDIA NVLink-C2C, between a processor and a GPU of one module.
+    NvLinkC2c,
     /// AMD Infinity Fabric.
     Xgmi,
     /// Huawei HCCS, point to point.
@@ -422,4 +426,98 @@ pub struct RdmaPort {
     pub interfaces: Vec<String>,
     /// What NCCL's file says of it beyond the above, by attribute (`maxconn`, `gdr`): kept for writing such a file again.
     pub nccl: BTreeMap<String, String>,
+}
+
+impl PciFunction {
+    /// A function of which nothing is known but where it is.
+    pub fn unknown(address: PciAddress) -> PciFunction {
+        PciFunction {
+            address,
+            parent: None,
+            root_bus: None,
+            class: None,
+            vendor: None,
+            device: None,
+            subsystem_vendor: None,
+            subsystem_device: None,
+            driver: None,
+            numa_node: None,
+            local_cpus: None,
+            link: PciLink::default(),
+            physical_function: None,
+            name: None,
+            bridge: false,
+        }
+    }
+}
+
+impl Accelerator {
+    /// An accelerator of which nothing is known but which it is.
+    pub fn unknown(id: DeviceId) -> Accelerator {
+        Accelerator {
+            id,
+            kind: AcceleratorKind::Other,
+            vendor: None,
+            model: None,
+            numa_node: None,
+            memory_bytes: None,
+            memory_used_bytes: None,
+            utilisation_percent: None,
+            temperature_c: None,
+            power_w: None,
+            health: None,
+            uuid: None,
+            pci_link_is_not_the_data_path: false,
+            nccl: BTreeMap::new(),
+        }
+    }
+}
+
+impl Nic {
+    /// An interface of which nothing is known but its name.
+    pub fn unknown(name: impl Into<String>, kind: NicKind) -> Nic {
+        Nic {
+            name: name.into(),
+            kind,
+            pci: None,
+            driver: None,
+            hardware_type: None,
+            mac: None,
+            mtu: None,
+            speed_mbit_per_s: None,
+            duplex: None,
+            state: None,
+            carrier: None,
+            addresses: Vec::new(),
+            numa_node: None,
+            master: None,
+            nccl: BTreeMap::new(),
+        }
+    }
+}
+
+impl RdmaPort {
+    /// A port of which nothing is known but which it is.
+    pub fn unknown(device: impl Into<String>, port: u32) -> RdmaPort {
+        RdmaPort {
+            device: device.into(),
+            port,
+            pci: None,
+            numa_node: None,
+            link_layer: None,
+            state: None,
+            physical_state: None,
+            rate_gbit_per_s: None,
+            width: None,
+            speed_name: None,
+            lid: None,
+            sm_lid: None,
+            firmware: None,
+            board_id: None,
+            hca_type: None,
+            node_guid: None,
+            interfaces: Vec::new(),
+            nccl: BTreeMap::new(),
+        }
+    }
 }

@@ -140,7 +140,8 @@ pub fn read_gids(root: &Root, device: &str, port: u32) -> Vec<Gid> {
     let entry = |name: String| {
         let index = name.parse().ok().filter(|index| *index < MOST_GIDS)?;
         let address: Ipv6Addr = root.text(folder.join("gids").join(&name))?.parse().ok()?;
-        if address.is_unspecified() {
+        // An empty slot is all zeros, on InfiniBand after the prefix of the subnet.
+        if u128::from(address) as u64 == 0 {
             return None;
         }
         let kind = match root.text(folder.join("gid_attrs/types").join(&name)).as_deref() {

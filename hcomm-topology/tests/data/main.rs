@@ -2,4 +2,6 @@
 //! `../shared/data`; without it these tests say so and pass.
 
 mod cpus;
+mod net;
+mod pci;
 mod support;
