@@ -2,13 +2,20 @@
 //! to be asked for: counters, GID tables, routes, settings of the card.
 
 mod address;
+mod counters;
+mod ethtool;
+mod ethtool_call;
 mod nic;
+mod protocol;
 mod rdma;
 mod route;
 
 use std::path::{Path, PathBuf};
 
+pub use counters::{Counter, Counters, Difference, difference, interface_counters, rdma_counters};
+pub use ethtool::{DriverInfo, Ethtool, LinkSettings, Pause};
 pub use nic::read_nics;
+pub use protocol::{Protocols, Softnet, protocol_counters, softnet};
 pub use rdma::{Gid, GidKind, best_gid, read_gids, read_rdma};
 pub use route::{Route, Routes, SharedNetwork};
 

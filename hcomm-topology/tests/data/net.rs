@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use hcomm_topology::net::{best_gid, read_gids, read_nics, read_rdma};
+use hcomm_topology::net::{
+    best_gid, interface_counters, protocol_counters, rdma_counters, read_gids, read_nics, read_rdma,
+};
 use hcomm_topology::{Nic, RdmaPort, RdmaPortState, Root};
 use serde_json::Value;
 
-use crate::support::{Machine, Tally, data, machines};
+use crate::support::{Machine, Tally, data, expected, machines};
 
 #[test]
 fn interfaces_and_rdma_ports() {
@@ -51,6 +53,10 @@ fn interfaces(tally: &mut Tally, machine: &Machine) {
         equal("mtu", nic.mtu.map(|mtu| mtu.to_string()), text(entry, "mtu"));
         equal("type", nic.hardware_type.map(|kind| kind.to_string()), text(entry, "type"));
         equal("speed", nic.speed_mbit_per_s.map(|speed| speed.to_string()), text(entry, "speed").filter(|s| s != "-1"));
+        let counters = interface_counters(&machine.root, &nic.name);
+        for (counter, value) in entry["statistics"].as_object().into_iter().flatten() {
+            tally.equal(&machine.name, &format!("{} {counter}", nic.name), counters.get(counter), value.as_u64());
+        }
     }
 }
 
@@ -77,6 +83,7 @@ fn rdma_ports(tally: &mut Tally, machine: &Machine) {
             Some(format!("{} Gb/sec ({}X {})", port.rate_gbit_per_s?, port.width?, port.speed_name.clone()?))
         };
         equal("rate", rate(port), text(entry, "rate"));
+        port_counters(tally, machine, port, entry);
         if device.get("pci").is_some() {
             equal("PCI function", port.pci.map(|pci| pci.to_string()), text(device, "pci"));
             equal("lid", port.lid.map(|lid| format!("{lid:#x}")), text(entry, "lid"));
@@ -89,6 +96,49 @@ fn rdma_ports(tally: &mut Tally, machine: &Machine) {
                 })
                 .collect();
             tally.equal(&machine.name, "GIDs", Value::Object(gids), entry["gids_nonzero"].clone());
+        }
+    }
+}
+
+/// Texts as in the files; `_bytes` is what the data counters mean, `_at_32bit_ceiling` those that have stopped.
+fn port_counters(tally: &mut Tally, machine: &Machine, port: &RdmaPort, entry: &Value) {
+    let counters = rdma_counters(&machine.root, &port.device, port.port);
+    let both = ["counters", "hw_counters"].into_iter().filter_map(|folder| entry[folder].as_object());
+    for (name, text) in both.flatten().filter(|(name, _)| *name != "lifespan") {
+        let expected = text.as_str().and_then(|text| text.parse::<u64>().ok());
+        let (key, expected) = match name.as_str() {
+            "port_rcv_data" | "port_xmit_data" => (format!("{name}_bytes"), expected.map(|words| words * 4)),
+            _ => (name.clone(), expected),
+        };
+        tally.equal(&machine.name, &format!("{} {key}", port.device), counters.get(&key), expected);
+        let stopped = counters.values.get(&key).is_some_and(|counter| counter.at_ceiling);
+        if text.as_str() == Some("4294967295") || name == "link_downed" && text.as_str() == Some("255") {
+            tally.equal(&machine.name, &format!("{} {key} has stopped", port.device), stopped, true);
+        }
+    }
+    for (name, bytes) in entry["_bytes"].as_object().into_iter().flatten() {
+        let got = counters.get(&format!("{name}_bytes"));
+        tally.equal(&machine.name, &format!("{} {name} in bytes", port.device), got, bytes.as_u64());
+    }
+}
+
+/// Counters of protocols.
+#[test]
+fn protocols() {
+    let Some(expected) = expected("netproc") else { return };
+    let mut tally = Tally::new("protocols");
+    for file in ["snmp", "netstat"] {
+        let folder = tempfile::tempdir().unwrap();
+        write(
+            &folder.path().join("proc/net").join(file),
+            &fs::read_to_string(data(&format!("netproc/nx-{file}"))).unwrap(),
+        );
+        let got = protocol_counters(&Root::at(folder.path()));
+        for (protocol, values) in expected[format!("nx-{file}")].as_object().unwrap() {
+            for (name, value) in values.as_object().unwrap() {
+                let got = got.get(protocol).and_then(|values| values.get(name)).copied();
+                tally.equal(&format!("netproc/{file}"), &format!("{protocol} {name}"), got, value.as_i64());
+            }
         }
     }
 }
