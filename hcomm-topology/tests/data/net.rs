@@ -68,6 +68,7 @@ fn rdma_ports(tally: &mut Tally, machine: &Machine) {
     for port in &ports {
         let device = &expected.get(&port.device).unwrap_or(&Value::Null);
         let entry = &device["ports"][port.port.to_string()];
+        port_counters(tally, machine, port, entry);
         let mut equal = |what: &str, got: Option<String>, expected: Option<String>| {
             tally.equal(&machine.name, &format!("{} {what}", port.device), got, expected);
         };
@@ -83,7 +84,6 @@ fn rdma_ports(tally: &mut Tally, machine: &Machine) {
             Some(format!("{} Gb/sec ({}X {})", port.rate_gbit_per_s?, port.width?, port.speed_name.clone()?))
         };
         equal("rate", rate(port), text(entry, "rate"));
-        port_counters(tally, machine, port, entry);
         if device.get("pci").is_some() {
             equal("PCI function", port.pci.map(|pci| pci.to_string()), text(device, "pci"));
             equal("lid", port.lid.map(|lid| format!("{lid:#x}")), text(entry, "lid"));
