@@ -4,18 +4,27 @@
 //! tell is `None`: never 0, never -1, never a guess.
 
 mod classes;
+mod cpus;
 mod cpuset;
+mod discover;
 pub mod formats;
 pub mod graph;
+mod limits;
 mod machine;
+mod numa;
+mod pci;
 mod pci_address;
 mod root;
 
+pub use cpus::read_cpus;
 pub use cpuset::CpuSet;
+pub use limits::{Limits, read_limits};
 pub use machine::{
     Accelerator, AcceleratorKind, AcceleratorLink, Cache, CacheKind, Core, Cpus, DeviceId, Health, LinkKind,
     LinkTarget, Machine, Nic, NicKind, NumaNode, Package, PciFunction, PciLink, RdmaPort, RdmaPortState, Thread,
     Vendor,
 };
+pub use numa::read_numa;
+pub use pci::{below_own_best, degraded, read_pci};
 pub use pci_address::PciAddress;
-pub use root::Root;
+pub use root::{Folder, Root};

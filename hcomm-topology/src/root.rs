@@ -71,21 +71,18 @@ impl Root {
 
     /// The text of a file without space and NUL bytes around it; bytes that are no UTF-8 are replaced. `None` if it cannot be read.
     pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
-        let bytes = self.bytes(path)?;
-        let text = String::from_utf8_lossy(&bytes);
-        Some(text.trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned())
+        self.bytes(path).map(|bytes| clean(&bytes))
     }
 
     /// The bytes of a plain file, at most 4 MiB.
     pub fn bytes(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
-        let path = self.resolve(path)?;
-        // A pipe or device in a damaged tree would block or never end.
-        if !fs::metadata(&path).ok()?.is_file() {
-            return None;
-        }
-        let mut bytes = Vec::new();
-        File::open(path).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
-        Some(bytes)
+        read_plain(&self.resolve(path)?)
+    }
+
+    /// The folder at `path`, its links followed once. `None` if there is no such folder.
+    pub fn open_folder(&self, path: impl AsRef<Path>) -> Option<Folder<'_>> {
+        let inside = self.canonical(path)?;
+        self.0.join(&inside).is_dir().then_some(Folder { root: self, inside })
     }
 
     /// A file that holds one decimal number. Empty, unreadable or other text is `None`, and so is a negative number: the kernel
@@ -96,8 +93,7 @@ impl Root {
 
     /// A file that holds one hexadecimal number, with or without `0x`.
     pub fn hex(&self, path: impl AsRef<Path>) -> Option<u64> {
-        let text = self.text(path)?;
-        u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+        hex(&self.text(path)?)
     }
 
     /// The names in a folder, in natural order (`eth2` before `eth10`); empty if there is no such folder.
@@ -113,6 +109,68 @@ impl Root {
     pub fn is_folder(&self, path: impl AsRef<Path>) -> bool {
         self.resolve(path).is_some_and(|path| path.is_dir())
     }
+}
+
+/// A folder below a [`Root`] whose links have been followed: its files are read without walking the whole path for each.
+#[derive(Debug, Clone)]
+pub struct Folder<'a> {
+    root: &'a Root,
+    inside: PathBuf,
+}
+
+impl Folder<'_> {
+    /// Its path without links, relative to the root.
+    pub fn path(&self) -> &Path {
+        &self.inside
+    }
+
+    /// As [`Root::bytes`], for a file in this folder.
+    pub fn bytes(&self, name: &str) -> Option<Vec<u8>> {
+        let path = self.root.0.join(&self.inside).join(name);
+        if fs::symlink_metadata(&path).ok()?.file_type().is_symlink() {
+            return self.root.bytes(self.inside.join(name));
+        }
+        read_plain(&path)
+    }
+
+    /// As [`Root::text`].
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.bytes(name).map(|bytes| clean(&bytes))
+    }
+
+    /// As [`Root::number`].
+    pub fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+        self.text(name)?.parse().ok()
+    }
+
+    /// As [`Root::hex`].
+    pub fn hex(&self, name: &str) -> Option<u64> {
+        hex(&self.text(name)?)
+    }
+
+    /// The last name of what the link `name` points to (drivers and devices are linked so), whether or not that exists.
+    pub fn link_name(&self, name: &str) -> Option<String> {
+        let target = fs::read_link(self.root.0.join(&self.inside).join(name)).ok()?;
+        Some(target.file_name()?.to_str()?.to_owned())
+    }
+}
+
+/// The bytes of a plain file, at most [`MOST_BYTES`]. A pipe or device in a damaged tree would block or never end: refused.
+fn read_plain(path: &Path) -> Option<Vec<u8>> {
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn clean(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned()
+}
+
+fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()
 }
 
 /// The names of a path, last first.
