@@ -3,6 +3,7 @@
 //! A [`Machine`] is read from `/sys` and `/proc` under any root, or from a topology file of another tool. Whatever the source does not
 //! tell is `None`: never 0, never -1, never a guess.
 
+mod accelerators;
 mod classes;
 mod cpus;
 mod cpuset;
@@ -16,6 +17,7 @@ mod pci;
 mod pci_address;
 mod root;
 
+pub use accelerators::{Npu, NpuTopology, accelerator_kind, parse_npus, parse_topology, vendor_of};
 pub use cpus::read_cpus;
 pub use cpuset::CpuSet;
 pub use limits::{Limits, read_limits};

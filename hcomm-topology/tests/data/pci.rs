@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hcomm_topology::{CpuSet, PciAddress, PciFunction, below_own_best, degraded, read_pci};
+use hcomm_topology::{
+    AcceleratorKind, CpuSet, Machine as Discovered, PciAddress, PciFunction, Vendor, below_own_best, degraded, read_pci,
+};
 use serde_json::Value;
 
 use crate::support::{Machine, Tally, machines};
@@ -22,6 +24,62 @@ fn functions_of_trees() {
                 compare_function(&mut tally, &machine, &functions, address, expected);
             }
             compare_rebuilt(&mut tally, &machine, &functions);
+        }
+    }
+}
+
+#[test]
+fn accelerators_of_trees() {
+    let mut tally = Tally::new("accelerators");
+    for folder in ["hwloc-sysfs", "ghw-snapshots", "ib-sysfs", "rebuilt-sysfs", "lscpu-dumps"] {
+        for machine in machines(folder) {
+            let found = Discovered::discover(&machine.root);
+            let name = machine.name.as_str();
+            let gpus = found.accelerators.iter().filter(|a| a.kind == AcceleratorKind::Gpu);
+            let addresses: Vec<String> = gpus.filter_map(|gpu| Some(gpu.id.pci?.to_string())).collect();
+            if let Some(expected) = machine.expected.get("gpus").and_then(Value::as_array) {
+                let expected: Vec<&str> = expected.iter().filter_map(Value::as_str).collect();
+                tally.equal(name, "GPUs", &addresses, &expected);
+            }
+            for accelerator in &found.accelerators {
+                let node =
+                    accelerator.id.pci.and_then(|address| machine.expected["numa_node"].get(address.to_string()));
+                if let Some(node) = node.and_then(Value::as_u64) {
+                    tally.equal(name, "NUMA node of a GPU", accelerator.numa_node.map(u64::from), Some(node));
+                }
+            }
+            for (device, address) in entries(&machine.expected, "osdev_of_pci") {
+                // The vendor's tool numbers devices; we follow its order.
+                let (vendor, number) = match (device.strip_prefix("nvml"), device.strip_prefix("rsmi")) {
+                    (Some(number), _) => (Vendor::Nvidia, number),
+                    (_, Some(number)) => (Vendor::Amd, number),
+                    _ => continue,
+                };
+                let number: usize = number.parse().unwrap();
+                let at = found.accelerators.iter().filter(|a| a.vendor == Some(vendor)).nth(number);
+                let got = at.and_then(|accelerator| Some(accelerator.id.pci?.to_string()));
+                tally.equal(name, device, got.as_deref(), address.as_str());
+            }
+        }
+    }
+}
+
+/// A server's console, a card for a screen, a Tesla, a Xeon Phi: which of them compute.
+#[test]
+fn what_is_an_accelerator() {
+    let expected = [
+        ("ghw-snapshots/linux-amd64-61797caf7c0b6bca1725ad7975ed4773", "0000:0a:00.0", AcceleratorKind::Gpu),
+        ("ghw-snapshots/linux-amd64-accel-nvidia", "0000:06:00.0", AcceleratorKind::Gpu),
+        ("hwloc-sysfs/32em64t-2n8c+dax+nvme+mic+dimms", "0000:83:00.0", AcceleratorKind::Other),
+    ];
+    let mut tally = Tally::new("accelerators by class");
+    for folder in ["hwloc-sysfs", "ghw-snapshots"] {
+        for machine in machines(folder) {
+            let found = Discovered::discover(&machine.root).accelerators;
+            let found: Vec<_> = found.iter().map(|a| (a.id.pci.unwrap().to_string(), a.kind)).collect();
+            let here = expected.iter().filter(|(name, ..)| *name == machine.name);
+            let here: Vec<_> = here.map(|(_, address, kind)| ((*address).to_owned(), *kind)).collect();
+            tally.equal(&machine.name, "accelerators", found, here);
         }
     }
 }

@@ -1,0 +1,176 @@
+//! NVIDIA: what the driver's folder in `/proc` says, and what NVML (libnvidia-ml) says when it is installed.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+
+use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
+use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON;
+use nvml_wrapper::{Device, Nvml};
+
+use super::Found;
+use super::sysfs::fill;
+use crate::{
+    Accelerator, AcceleratorKind, AcceleratorLink, DeviceId, LinkKind, LinkTarget, PciAddress, PciFunction, Root,
+    Vendor,
+};
+
+/// The library's name on every system; the one without a number is there only where programs are built.
+pub(super) const LIBRARY: &str = "libnvidia-ml.so.1";
+/// Links that a GPU has at most (`NVML_NVLINK_MAX_LINKS`).
+const MOST_LINKS: u32 = 18;
+
+/// Model and name of a GPU, from `/proc/driver/nvidia/gpus/<address>/information` (lines `Model: <tabs> Tesla V100-SXM2-16GB`).
+pub(super) fn add_proc(root: &Root, accelerator: &mut Accelerator) {
+    let Some(address) = accelerator.id.pci else { return };
+    let Some(text) = root.text(format!("proc/driver/nvidia/gpus/{address}/information")) else { return };
+    let field = |name: &str| {
+        let value = text.lines().find_map(|line| line.split_once(':').filter(|(key, _)| key.trim() == name))?.1.trim();
+        // A driver that has not opened the device yet writes question marks.
+        (!value.is_empty() && value != "Unknown" && !value.contains('?')).then(|| value.to_owned())
+    };
+    if let Some(model) = field("Model") {
+        accelerator.model = Some(plain_model(&model));
+    }
+    fill(&mut accelerator.uuid, field("GPU UUID"));
+}
+
+/// Asks NVML. Each value that it does not give stays as it was.
+pub(super) fn add_nvml(library: &OsStr, pci: &[PciFunction], found: &mut Found) {
+    let is_nvidia = |a: &Accelerator| a.vendor == Some(Vendor::Nvidia);
+    let nvml = match Nvml::builder().lib_path(library).init() {
+        Ok(nvml) => nvml,
+        Err(error) => {
+            if found.accelerators.iter().any(is_nvidia) {
+                let library = library.to_string_lossy();
+                found
+                    .notes
+                    .push(format!("NVML does not answer ({library}: {error}): memory, load and NVLink are unknown"));
+            }
+            return;
+        }
+    };
+    let count = match nvml.device_count() {
+        Ok(count) => count,
+        Err(error) => return found.notes.push(format!("NVML does not count its devices: {error}")),
+    };
+    let mut devices: Vec<(usize, Device<'_>)> = Vec::new();
+    for index in 0..count {
+        let device = match nvml.device_by_index(index) {
+            Ok(device) => device,
+            Err(error) => {
+                found.notes.push(format!("NVML device {index}: {error}"));
+                continue;
+            }
+        };
+        let Some(at) = place(&device, index, found) else {
+            found.notes.push(format!("NVML device {index} does not say which PCI function it is"));
+            continue;
+        };
+        if let Some(accelerator) = found.accelerators.get_mut(at) {
+            accelerator.id.name = Some(format!("nvml{index}"));
+            ask(&device, accelerator);
+        }
+        devices.push((at, device));
+    }
+    for (at, device) in &devices {
+        let links = links(&nvml_links(device), *at, pci, found);
+        found.links.extend(links);
+    }
+}
+
+/// Index of the accelerator that an NVML device is; one that the PCI part does not know is added.
+fn place(device: &Device<'_>, index: u32, found: &mut Found) -> Option<usize> {
+    let address: PciAddress = device.pci_info().ok()?.bus_id.parse().ok()?;
+    let known = found.accelerators.iter().position(|accelerator| accelerator.id.pci == Some(address));
+    known.or_else(|| {
+        let id = DeviceId { pci: Some(address), partition: None, name: Some(format!("nvml{index}")) };
+        let (kind, vendor) = (AcceleratorKind::Gpu, Some(Vendor::Nvidia));
+        found.accelerators.push(Accelerator { kind, vendor, ..Accelerator::unknown(id) });
+        Some(found.accelerators.len() - 1)
+    })
+}
+
+fn ask(device: &Device<'_>, accelerator: &mut Accelerator) {
+    if let Ok(memory) = device.memory_info() {
+        accelerator.memory_bytes = Some(memory.total);
+        accelerator.memory_used_bytes = Some(memory.used);
+    }
+    if let Ok(name) = device.name() {
+        accelerator.model = Some(plain_model(&name));
+    }
+    accelerator.uuid = device.uuid().ok().or(accelerator.uuid.take());
+    fill(&mut accelerator.utilisation_percent, device.utilization_rates().ok().map(|rates| rates.gpu as f32));
+    fill(&mut accelerator.temperature_c, device.temperature(TemperatureSensor::Gpu).ok().map(|degrees| degrees as f32));
+    fill(&mut accelerator.power_w, device.power_usage().ok().map(|milliwatts| milliwatts as f32 / 1e3));
+}
+
+/// The vendor is a field of its own.
+fn plain_model(name: &str) -> String {
+    name.strip_prefix("NVIDIA ").unwrap_or(name).to_owned()
+}
+
+/// The far end of an active link: its address, and its vendor (0 where NVML does not say).
+type FarEnd = (Option<PciAddress>, u16);
+
+/// Far ends of the active links of a device, and the MB/s of each link.
+fn nvml_links(device: &Device<'_>) -> (Vec<FarEnd>, Option<u64>) {
+    let active =
+        (0..MOST_LINKS).map(|link| device.link_wrapper_for(link)).filter(|link| link.is_active().unwrap_or(false));
+    let far = |link: nvml_wrapper::nv_link::NvLink<'_, '_>| {
+        let info = link.remote_pci_info().ok()?;
+        Some((info.bus_id.parse().ok(), (info.pci_device_id & 0xffff) as u16))
+    };
+    let ends: Vec<FarEnd> = active.map(|link| far(link).unwrap_or((None, 0))).collect();
+    let speed = device.field_values_for(&[FieldId(NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON)]).ok();
+    let sample = speed.and_then(|samples| samples.into_iter().next()?.ok()?.value.ok());
+    let each = match sample {
+        Some(SampleValue::U32(speed)) => Some(u64::from(speed)),
+        Some(SampleValue::U64(speed)) => Some(speed),
+        _ => None,
+    };
+    (ends, each.filter(|speed| *speed > 0))
+}
+
+/// Links of accelerator `from`, those to one target taken together.
+fn links(
+    (ends, each): &(Vec<FarEnd>, Option<u64>),
+    from: usize,
+    pci: &[PciFunction],
+    found: &mut Found,
+) -> Vec<AcceleratorLink> {
+    let mut counts: BTreeMap<LinkTarget, u32> = BTreeMap::new();
+    let mut unknown = 0_u32;
+    for (address, vendor) in ends {
+        match target(*address, *vendor, pci, found) {
+            Some(target) => *counts.entry(target).or_default() += 1,
+            None => unknown += 1,
+        }
+    }
+    if unknown > 0 {
+        found.notes.push(format!("accelerator {from}: NVML does not say where {unknown} of its NVLinks lead"));
+    }
+    let link = |(to, count): (LinkTarget, u32)| AcceleratorLink {
+        from,
+        to,
+        kind: LinkKind::NvLink,
+        count: Some(count),
+        hops: Some(1),
+        mb_per_s: each.and_then(|each| each.checked_mul(u64::from(count))),
+    };
+    counts.into_iter().map(link).collect()
+}
+
+/// What is at the far end: another GPU, an NVSwitch (NVIDIA's, but no GPU), or the processor (IBM's).
+fn target(address: Option<PciAddress>, vendor: u16, pci: &[PciFunction], found: &Found) -> Option<LinkTarget> {
+    if let Some(at) = address.and_then(|address| found.accelerators.iter().position(|a| a.id.pci == Some(address))) {
+        return Some(LinkTarget::Accelerator(at));
+    }
+    let known = address.and_then(|address| pci.iter().find(|function| function.address == address));
+    match known.and_then(|function| function.vendor).unwrap_or(vendor) {
+        0x10de => Some(LinkTarget::Switch),
+        0x1014 => Some(LinkTarget::Cpu),
+        _ => None,
+    }
+}
