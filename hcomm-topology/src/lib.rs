@@ -12,6 +12,7 @@ pub mod formats;
 pub mod graph;
 mod limits;
 mod machine;
+pub mod net;
 mod numa;
 mod pci;
 mod pci_address;

@@ -2,6 +2,7 @@
 //! `../shared/data`; without it these tests say so and pass.
 
 mod cpus;
+mod net;
 mod pci;
 mod relations;
 mod support;
