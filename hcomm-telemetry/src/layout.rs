@@ -207,7 +207,9 @@ pub(crate) const FILE_BYTES: usize = SLOTS_OFFSET + SLOTS * size_of::<SlotPart>(
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<Header>() <= HEADER_BYTES);
-    assert!(size_of::<LinkPart>() == 64 && size_of::<RecordPart>() == 72 && size_of::<SlotPart>() == 14 * 8 + 8 * BUCKETS);
+    assert!(
+        size_of::<LinkPart>() == 64 && size_of::<RecordPart>() == 72 && size_of::<SlotPart>() == 14 * 8 + 8 * BUCKETS
+    );
     assert!(offset_of!(LanePart, recent) == 32 * 8 && offset_of!(LanePart, ring) == 100 * 8);
 };
 

@@ -53,7 +53,11 @@ impl Array {
             && (least as u64..=Self::MOST_BYTES).contains(&stride)
             && capacity <= Self::MOST
             && offset.checked_add(stride * capacity).is_some_and(|end| end <= i64::MAX as u64);
-        if good { Ok(self) } else { Err(Unreadable::Damaged(format!("{capacity} {what} of {stride} bytes at {offset}"))) }
+        if good {
+            Ok(self)
+        } else {
+            Err(Unreadable::Damaged(format!("{capacity} {what} of {stride} bytes at {offset}")))
+        }
     }
 
     /// Byte offset of part `index`, if there is one.
@@ -309,8 +313,7 @@ pub(super) fn lane(bytes: &[u8]) -> RawLane {
     let words = Words(bytes);
     let recent = std::mem::offset_of!(LanePart, recent);
     let (begun, ended) = (words.at(recent), words.at(recent + 8));
-    let calls: Vec<Call> =
-        (1..=begun).rev().take(RECENT).map(|number| call(&words, recent + 16, number)).collect();
+    let calls: Vec<Call> = (1..=begun).rev().take(RECENT).map(|number| call(&words, recent + 16, number)).collect();
     let what = known(word!(words, LanePart, now_what)).map(What::of);
     let some = |value: u64| (value > 0).then_some(value);
     let awaited_count = word!(words, LanePart, awaited);

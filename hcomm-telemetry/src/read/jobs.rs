@@ -33,7 +33,9 @@ pub fn find(more: &[PathBuf]) -> Vec<Found> {
 /// Removes the files of dead processes.
 pub(crate) fn remove_dead(folder: &Folder) {
     // Those whose process id is in use need no look: this is done by every process that starts.
-    for name in folder.names().into_iter().filter(|name| pid_of(name).is_some_and(|pid| ProcessState::of(pid).is_none())) {
+    for name in
+        folder.names().into_iter().filter(|name| pid_of(name).is_some_and(|pid| ProcessState::of(pid).is_none()))
+    {
         look(folder, Path::new(&name));
     }
 }

@@ -133,11 +133,14 @@ fn stall(members: &[(&Snapshot, &Lane)], least_ns: u64) -> Option<Stall> {
     })
 }
 
+/// Ranks with their records, by communicator, lane and number.
+type Calls<'a> = BTreeMap<(u64, u32, u64), Vec<(u32, &'a Record)>>;
+
 /// How far apart ranks came to the calls that at least two of them timed. Records whose begin is not known are left out.
 pub fn skews(snapshots: &[Snapshot]) -> Vec<Skew> {
     let mut skews = Vec::new();
     for ranks in by_host(snapshots) {
-        let mut calls: BTreeMap<(u64, u32, u64), Vec<(u32, &Record)>> = BTreeMap::new();
+        let mut calls: Calls<'_> = BTreeMap::new();
         for snapshot in &ranks {
             for record in snapshot.records.iter().filter(|record| !record.late_start && !record.kind.is_message()) {
                 let key = (record.communicator, record.lane, record.number);

@@ -32,7 +32,9 @@ pub enum Unreadable {
     #[error("it is not a telemetry file of hcomm")]
     Foreign,
     /// It was written by another version of hcomm.
-    #[error("it has layout version {found}, this program reads version {known}; use the tools of the version that the job runs")]
+    #[error(
+        "it has layout version {found}, this program reads version {known}; use the tools of the version that the job runs"
+    )]
     Version {
         /// Its version.
         found: u64,
@@ -89,7 +91,11 @@ impl Reader {
         Self::over(recorder.file().try_clone()?, &recorder.path())
     }
 
-    pub(super) fn over(file: File, path: &Path) -> Result<Self, Unreadable> {
+    /// Reads a file that is open already; `path` is only told on.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn over(file: File, path: &Path) -> Result<Self, Unreadable> {
         let mut bytes = vec![0; HEADER_BYTES];
         let length = read_at_most(&file, &mut bytes, 0)?;
         let (layout, identity) = decode::header(&bytes[..length], path)?;

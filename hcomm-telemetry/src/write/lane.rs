@@ -107,7 +107,13 @@ fn add(word: &AtomicU64, value: u64) {
 }
 
 impl LaneWriter {
-    pub(super) fn new(recorder: Arc<Recorder>, index: usize, part: Part<LanePart>, communicator: u64, lane: u64) -> Self {
+    pub(super) fn new(
+        recorder: Arc<Recorder>,
+        index: usize,
+        part: Part<LanePart>,
+        communicator: u64,
+        lane: u64,
+    ) -> Self {
         seqlock::write(&part.sequence, || {
             set(&part.communicator, communicator);
             set(&part.lane, lane);
