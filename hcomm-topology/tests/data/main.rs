@@ -2,6 +2,8 @@
 //! `../shared/data`; without it these tests say so and pass.
 
 mod cpus;
+mod hwloc;
+mod matrix;
 mod net;
 mod pci;
 mod relations;
