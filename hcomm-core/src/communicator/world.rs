@@ -2,7 +2,6 @@
 //! communicators of the process.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use crate::engine::Lane;
 use crate::error::{Error, Result};
 use crate::launch::Place;
 use crate::session::handshake::LinkId;
-use crate::topology::cpus::{Cpus, numa_node_of};
+use crate::topology::cpus::Cpus;
 use crate::topology::interfaces;
 use crate::transport::shm::{Domain, Heap};
 use crate::transport::tcp::{Endpoint, Options, PeerAddress, TcpLink, Tuning};
@@ -279,14 +278,13 @@ fn processors_of<'a>(ranks: impl Iterator<Item = &'a Hello>) -> usize {
 
 fn this_rank(place: &Place, cpus: &Cpus) -> Result<RankInfo> {
     let host = nix::unistd::gethostname().map_err(|error| Error::system("gethostname", error))?;
-    let cpu = cpus.bound_to();
     Ok(RankInfo {
         rank: place.rank,
         pid: std::process::id(),
         host: place.host_id.clone().unwrap_or_else(|| host.to_string_lossy().into_owned()),
         host_index: 0,
-        cpu,
-        numa: cpu.and_then(|cpu| numa_node_of(Path::new("/"), cpu)),
+        cpu: cpus.bound_to(),
+        numa: cpus.numa_node(),
     })
 }
 

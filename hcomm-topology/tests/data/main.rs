@@ -6,6 +6,7 @@ mod hwloc;
 mod matrix;
 mod net;
 mod pci;
+mod placement;
 mod relations;
 mod support;
 mod xml;
