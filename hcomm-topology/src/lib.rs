@@ -27,6 +27,6 @@ pub use machine::{
     Vendor,
 };
 pub use numa::read_numa;
-pub use pci::{below_own_best, degraded, read_pci};
+pub use pci::{below_own_best, degraded, possible, read_pci};
 pub use pci_address::PciAddress;
 pub use root::{Folder, Root};
