@@ -48,7 +48,8 @@ fn an_empty_root_is_a_machine_of_which_nothing_is_known() {
     for view in [&[][..], &["-l"], &["topo"], &["links"], &["rings"]] {
         let text = shown(folder.path(), view);
         assert!(text.contains("No ") && !text.contains("-1"), "{view:?}: {text}");
-        let json: serde_json::Value = serde_json::from_str(&shown(folder.path(), &[view, &["--json"]].concat())).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&shown(folder.path(), &[view, &["--json"]].concat())).unwrap();
         assert_eq!(json["schema"], "hcc-smi/1");
         assert_eq!(json["host"], serde_json::Value::Null);
     }
@@ -107,7 +108,7 @@ fn xml_read_back_gives_the_same_matrix() {
 
 #[test]
 fn xml_of_real_machines_read_back_gives_the_same_matrix() {
-    let Some(folder) = data("hwloc-xml") else { return };
+    let Some(folder) = data("nccl-topo") else { return };
     let mut machines = 0;
     for entry in fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();
@@ -185,8 +186,13 @@ fn compare_matrix(folder: &Path, expected: &serde_json::Value) {
     assert_eq!(compared, 22 * 22);
     let address = |label: &str| devices.iter().find(|device| device["label"] == label).unwrap()["pci_address"].clone();
     for (gpu, nearest) in json["nearest_nics"].as_object().unwrap() {
-        let nics: Vec<_> = nearest["nics"].as_array().unwrap().iter().map(|nic| address(nic.as_str().unwrap())).collect();
+        let nics: Vec<_> =
+            nearest["nics"].as_array().unwrap().iter().map(|nic| address(nic.as_str().unwrap())).collect();
         let expected = &expected["nearest_nic_of_gpu"][address(gpu).as_str().unwrap()];
-        assert_eq!((&nearest["relation"], nics), (&expected["class"], expected["nics"].as_array().unwrap().clone()), "{gpu}");
+        assert_eq!(
+            (&nearest["relation"], nics),
+            (&expected["class"], expected["nics"].as_array().unwrap().clone()),
+            "{gpu}"
+        );
     }
 }

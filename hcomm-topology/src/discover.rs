@@ -1,6 +1,6 @@
 //! A whole machine, put together.
 
-use crate::{CpuSet, Machine, NumaNode, Root, accelerators, read_cpus, read_numa, read_pci};
+use crate::{CpuSet, Machine, NumaNode, Root, accelerators, net, read_cpus, read_numa, read_pci};
 
 impl Machine {
     /// Reads all that is known of the machine below `root`. Never fails: what cannot be read is unknown.
@@ -26,8 +26,9 @@ impl Machine {
             pci,
             accelerators: found.accelerators,
             links: found.links,
+            nics: net::read_nics(root),
+            rdma: net::read_rdma(root),
             notes,
-            ..Machine::default()
         }
     }
 }

@@ -2,7 +2,9 @@
 //! `../shared/data`; without it these tests say so and pass.
 
 mod cpus;
+mod net;
 mod pci;
+mod placement;
 mod relations;
 mod support;
 mod xml;

@@ -7,11 +7,12 @@ use roxmltree::Node;
 use super::super::FormatError;
 use super::super::xml::{Source, expected, hex};
 use super::{CPU_CLASS, HOPS, INDEX, LINK, LOCAL_CPUS, MEMORY, MODEL, RATE, ROOT_BUS, SWITCH_CLASS, VIA, kind_of};
-use crate::classes::{self, accelerator_of};
+use crate::accelerators::model_of;
+use crate::classes;
 use crate::root::natural;
 use crate::{
     Accelerator, AcceleratorKind, AcceleratorLink, CpuSet, DeviceId, LinkKind, LinkTarget, Machine, Nic, NicKind,
-    NumaNode, PciAddress, PciFunction, PciLink, RdmaPort,
+    NumaNode, PciAddress, PciFunction, PciLink, RdmaPort, accelerator_kind, vendor_of,
 };
 
 /// The machine below `<system>`.
@@ -229,7 +230,7 @@ impl<'a> Reader<'a> {
         // Cloud providers' files name the functions alone, without `<gpu>`.
         let named: Vec<_> = self.machine.accelerators.iter().filter_map(|device| device.id.pci).collect();
         for function in self.pci.values() {
-            if accelerator_of(function).is_some() && !named.contains(&function.address) {
+            if kind_of_function(function).is_some() && !named.contains(&function.address) {
                 let id = DeviceId { pci: Some(function.address), partition: None, name: None };
                 let numa_node = function.numa_node;
                 self.machine.accelerators.push(Accelerator { numa_node, ..Accelerator::unknown(id) });
@@ -237,9 +238,9 @@ impl<'a> Reader<'a> {
         }
         for device in &mut self.machine.accelerators {
             let function = device.id.pci.and_then(|address| self.pci.get(&address));
-            if let Some((kind, vendor)) = function.and_then(accelerator_of) {
-                (device.kind, device.vendor) = (kind, vendor);
-            }
+            device.kind = function.and_then(kind_of_function).unwrap_or(device.kind);
+            device.vendor = function.and_then(|function| function.vendor).map(vendor_of);
+            device.model = device.model.take().or_else(|| function.and_then(model_of));
         }
         let new_place = self.sort_accelerators();
         for (old, node) in std::mem::take(&mut self.links) {
@@ -334,6 +335,10 @@ impl<'a> Reader<'a> {
         link.to = LinkTarget::Accelerator(to);
         Ok(Some(link))
     }
+}
+
+fn kind_of_function(function: &PciFunction) -> Option<AcceleratorKind> {
+    accelerator_kind(function.class?, function.vendor, function.device)
 }
 
 /// A function of which only its place is known.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::{
     CPU_CLASS, HOPS, INDEX, LINK, LOCAL_CPUS, MEMORY, MODEL, NO_ADDRESS, RATE, ROOT_BUS, SWITCH_CLASS, VIA, kind_name,
 };
-use crate::classes::{accelerator_of, is_network};
+use crate::classes::is_network;
 use crate::{Accelerator, AcceleratorLink, CpuSet, LinkKind, LinkTarget, Machine, PciAddress, PciFunction, Vendor};
 
 /// The machine as NCCL writes it: devices, the switches above them, and their links. Facts that the machine lacks are left out, or
@@ -39,9 +39,7 @@ impl<'a> Writer<'a> {
         let nets = machine.nics.iter().filter_map(|nic| nic.pci);
         let ports = machine.rdma.iter().filter_map(|port| port.pci);
         // Files of cloud providers have functions without a class: nobody but NCCL on that machine can tell what they are.
-        let others = machine.pci.iter().filter(|function| {
-            function.class.is_none_or(is_network) && !function.bridge || accelerator_of(function).is_some()
-        });
+        let others = machine.pci.iter().filter(|function| !function.bridge && function.class.is_none_or(is_network));
         let devices: BTreeSet<PciAddress> =
             accelerators.chain(nets).chain(ports).chain(others.map(|function| function.address)).collect();
         for device in devices {
