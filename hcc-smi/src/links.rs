@@ -113,7 +113,7 @@ fn pcie(source: &Source, functions: &[&PciFunction], screen: Screen) -> (String,
             link_now(&pcie),
             Cell::of(pcie.possible),
             Cell::of(gb_per_s(&function.link).map(words::rate)),
-            Cell::of(function.name.clone().or_else(|| words::ids(function))),
+            Cell::of(words::name(function)),
         ]);
     }
     (table.render(screen), degraded)

@@ -26,10 +26,12 @@ pub fn text(source: &Source, screen: Screen) -> String {
     }
     text += "Network device of each:\n";
     let nics = devices.iter().zip(graph.assign_nics(&devices)).map(|(device, nic)| match nic {
-        Some(nic) => format!("{}: {} ({}),", label(graph, *device), label(graph, nic), graph.relation(*device, nic)),
-        None => format!("{}: -,", label(graph, *device)),
+        Some(nic) => format!("{}: {} ({})", label(graph, *device), label(graph, nic), graph.relation(*device, nic)),
+        None => format!("{}: -", label(graph, *device)),
     });
-    text + &words::lines("  ", &nics.collect::<Vec<_>>(), screen)
+    let nics = nics.collect::<Vec<_>>().join(", ");
+    let words: Vec<String> = nics.split(' ').map(str::to_owned).collect();
+    text + &words::lines("  ", &words, screen)
 }
 
 fn describe(ring: &Ring) -> String {

@@ -35,9 +35,10 @@ fn accelerators(machine: &Machine, screen: Screen, degraded: &mut bool) -> Strin
     // What no device tells goes first where space is short.
     let told =
         |is: &dyn Fn(&Accelerator) -> bool, rank: u8| if machine.accelerators.iter().any(is) { rank } else { rank + 8 };
+    let power = machine.accelerators.iter().any(|accelerator| accelerator.power_w.is_some());
     let mut columns = vec![
         Column::number("#"),
-        Column::text("MODEL").shrink_to(14),
+        Column::text("MODEL").shrink_to(if power { 7 } else { 14 }),
         Column::text("BUS ID"),
         Column::number("NUMA"),
         Column::number("MEMORY").drop_rank(told(&|a| a.memory_bytes.is_some() || a.memory_used_bytes.is_some(), 1)),
@@ -113,7 +114,7 @@ fn network(source: &Source, screen: Screen, degraded: &mut bool) -> String {
         let pcie = Pcie::of(machine, device.pci);
         *degraded |= pcie.degraded == Some(true);
         let function = words::function(machine, device.pci);
-        let name = function.and_then(|function| function.name.clone().or_else(|| words::ids(function)));
+        let name = function.and_then(words::name);
         table.row([
             Cell::from(device.label.as_str()),
             Cell::of(Some(device.names.join(" ")).filter(|names| !names.is_empty())),

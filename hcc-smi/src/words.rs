@@ -80,6 +80,13 @@ pub fn ids(function: &PciFunction) -> Option<String> {
     Some(format!("{:04x}:{device}", function.vendor?))
 }
 
+/// Name of a function, short: what its table has in brackets at the end (`MT2910 Family [ConnectX-7]`), else all; else its numbers.
+pub fn name(function: &PciFunction) -> Option<String> {
+    let Some(name) = function.name.as_deref() else { return ids(function) };
+    let inner = name.strip_suffix(']').and_then(|name| name.rsplit_once('[')).map(|(_, inner)| inner);
+    Some(inner.unwrap_or(name).to_owned())
+}
+
 /// Model of an accelerator without its maker, else its PCI numbers.
 pub fn model(machine: &Machine, accelerator: &Accelerator) -> Option<String> {
     let ids = || function(machine, accelerator.id.pci).and_then(ids);

@@ -112,7 +112,9 @@ fn xml_of_real_machines_read_back_gives_the_same_matrix() {
     let mut machines = 0;
     for entry in fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();
-        if path.extension().is_some_and(|ending| ending == "xml") {
+        // The folder also has a file of NCCL's graphs, which are no topology.
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name.ends_with(".xml") && !name.ends_with("-graph.xml") {
             let (back, own) = matrices(&["--from", path.to_str().unwrap()]);
             assert_eq!(back, own, "{}", path.display());
             machines += 1;
