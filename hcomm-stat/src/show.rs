@@ -13,9 +13,10 @@ use crate::units;
 /// All links with totals, and what there is to say of them.
 pub fn listing(view: &View<'_>, down: bool, screen: Screen) -> String {
     let mut text = if view.links.is_empty() { no_links(view, down) } else { table(view, false, screen) };
-    let _ = write!(text, "{}", notes(view));
-    if let (Some(tcp), false) = (view.sample.tcp(), down) {
-        let _ = writeln!(text, "{}", tcp_line(tcp, "since start-up"));
+    text += &causes(view);
+    if !down {
+        text += &shared_networks(view);
+        text += &view.sample.tcp().map(|tcp| tcp_line(tcp, "since start-up")).unwrap_or_default();
     }
     text
 }
@@ -24,12 +25,12 @@ pub fn listing(view: &View<'_>, down: bool, screen: Screen) -> String {
 pub fn changes(view: &View<'_>, first: bool, screen: Screen) -> String {
     let mut text = if view.links.is_empty() { no_links(view, false) } else { table(view, true, screen) };
     if first {
-        text += &notes(view);
+        text += &causes(view);
+        text += &shared_networks(view);
     }
-    if let Some(growth) = &view.growth
-        && let Some(tcp) = growth.tcp
-    {
-        let _ = writeln!(text, "{}", tcp_line(tcp, &format!("in {:.1} s", growth.seconds)));
+    if let Some(growth) = &view.growth {
+        let when = format!("in {:.1} s", growth.seconds);
+        text += &growth.tcp.map(|tcp| tcp_line(tcp, &when)).unwrap_or_default();
     }
     text + "\n"
 }
@@ -45,14 +46,14 @@ fn no_links(view: &View<'_>, down: bool) -> String {
 
 fn tcp_line(tcp: Tcp, when: &str) -> String {
     let percent = tcp.percent().map_or_else(String::new, |percent| format!(" ({percent:.2} %)"));
-    format!("TCP: {} of {} segments sent again{percent} {when}", tcp.again, tcp.sent)
+    format!("TCP: {} of {} segments sent again{percent} {when}\n", tcp.again, tcp.sent)
 }
 
 fn table(view: &View<'_>, changes: bool, screen: Screen) -> String {
     let titles = if changes { ["+ERRORS", "+DROPS", "+RETRANS"] } else { ["ERRORS", "DROPS", "RETRANS"] };
     let columns = [
         Column::text("NAME").shrink_to(8),
-        Column::text("STATE"),
+        Column::text("STATE").shrink_to(8),
         Column::text("PHYSICAL").drop_rank(7),
         Column::number("SPEED"),
         Column::number("MTU").drop_rank(3),
@@ -103,10 +104,11 @@ fn row(view: &View<'_>, link: &Link, changes: bool) -> Vec<Cell> {
 /// The first address, and how many more there are; the local identifier of an InfiniBand port; the GID's place of a RoCE port.
 fn address(link: &Link) -> Cell {
     if let Device::Port(port, _) = &link.device {
-        if let Some(lid) = port.lid {
+        if let Some(lid) = port.lid.filter(|lid| *lid > 0) {
             return Cell::from(format!("lid {lid}"));
         }
-        return Cell::of(link.gid().map(|gid| format!("{} gid {}", crate::links::gid_address(gid), gid.index)));
+        let roce = link.gid().filter(|_| port.link_layer.as_deref() != Some("InfiniBand"));
+        return Cell::of(roce.map(|gid| format!("{} gid {}", crate::links::gid_address(gid), gid.index)));
     }
     let addresses = link.addresses();
     match addresses.split_first() {
@@ -157,14 +159,20 @@ fn has_stopped(counters: Option<&Counters>, names: &[&str]) -> bool {
     counters.is_some_and(|counters| counters.at_ceiling().any(|name| names.contains(&name)))
 }
 
-/// What is not well and why, and networks that two links share.
-fn notes(view: &View<'_>) -> String {
+/// What is not well, why, and what to do.
+fn causes(view: &View<'_>) -> String {
     let mut text = String::new();
     for link in &view.links {
         if let Health::Unwell { reason, fix } = &link.health {
             let _ = writeln!(text, "{}: {reason}; {fix}", link.name);
         }
     }
+    text
+}
+
+/// F06: networks that two links share, and which of them is used.
+fn shared_networks(view: &View<'_>) -> String {
+    let mut text = String::new();
     for shared in view.routes.shared() {
         let Some((used, others)) = shared.interfaces.split_first() else { continue };
         let _ = writeln!(

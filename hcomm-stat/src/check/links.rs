@@ -44,7 +44,10 @@ fn state(context: &mut Context<'_>) {
 fn in_use(context: &Context<'_>, also_virtual: bool) -> Vec<Nic> {
     let own = |nic: &&Nic| match nic.kind {
         NicKind::Physical | NicKind::Bond => true,
-        NicKind::Virtual | NicKind::Vlan => also_virtual && nic.master.is_none() && !nic.addresses.is_empty(),
+        NicKind::Virtual | NicKind::Vlan => {
+            let leaves_the_link = |address: &String| !address.starts_with("fe80:");
+            also_virtual && nic.master.is_none() && nic.addresses.iter().any(leaves_the_link)
+        }
         _ => false,
     };
     let well = context.links.iter().filter(|link| link.health == Health::Well);
@@ -91,7 +94,8 @@ fn mtu(context: &mut Context<'_>) {
             Some(mtu) => context.ok("mtu", name, mtu.to_string()),
         }
     }
-    for shared in context.routes.shared() {
+    let networks = context.routes.shared();
+    for shared in &networks {
         let of: Vec<String> = nics
             .iter()
             .filter(|nic| shared.interfaces.contains(&nic.name))
@@ -115,9 +119,11 @@ fn mtu(context: &mut Context<'_>) {
         by_speed.entry(nic.speed_mbit_per_s).or_default().push(nic);
     }
     for alike in by_speed.into_values() {
-        if alike.iter().any(|nic| nic.mtu != alike[0].mtu) {
+        let told_above = networks.iter().any(|one| alike.iter().all(|nic| one.interfaces.contains(&nic.name)));
+        if !told_above && alike.iter().any(|nic| nic.mtu != alike[0].mtu) {
             let subject: Vec<&str> = alike.iter().map(|nic| nic.name.as_str()).collect();
-            let each: Vec<String> = alike.iter().map(|nic| format!("{} {}", nic.name, nic.mtu.unwrap_or(0))).collect();
+            let each: Vec<String> =
+                alike.iter().map(|nic| format!("{} {}", nic.name, nic.mtu.unwrap_or_default())).collect();
             let reason = format!("differs between links of one speed: {}", each.join(", "));
             context.warn("mtu", &subject.join(" "), reason, "ip link set NAME mtu N, the same on all rails");
         }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{Finding, Verdict};
 
-/// What needs attention first, each with its remedy; then what is good, by check.
+/// A line for all findings of a check that came out alike; then what to do about those that need it.
 pub fn text(findings: &[Finding], screen: Screen) -> String {
     let mut table = Table::new([
         Column::text(""),
@@ -14,31 +14,22 @@ pub fn text(findings: &[Finding], screen: Screen) -> String {
         Column::text("SUBJECT").shrink_to(8),
         Column::text("FOUND").shrink_to(20),
     ]);
-    let mut seen: Vec<(&str, Verdict)> = Vec::new();
-    for finding in findings {
-        match finding.verdict {
-            Verdict::Warn | Verdict::Fail => table.row(row(finding, &finding.subject)),
-            // One line for all that came out alike.
-            verdict if !seen.contains(&(finding.check, verdict)) => {
-                seen.push((finding.check, verdict));
-                let alike: Vec<&Finding> =
-                    findings.iter().filter(|other| other.check == finding.check && other.verdict == verdict).collect();
-                let subjects: Vec<&str> = alike.iter().map(|finding| finding.subject.as_str()).collect();
-                let same = alike.iter().all(|other| other.reason == finding.reason);
-                let merged =
-                    Finding { reason: if same { finding.reason.clone() } else { each(&alike) }, ..finding.clone() };
-                table.row(row(&merged, &subjects.join(" ")));
-            }
-            _ => {}
-        }
+    let groups = groups(findings);
+    for group in &groups {
+        let same = group.iter().all(|finding| finding.reason == group[0].reason);
+        let each = || group.iter().map(|finding| format!("{}: {}", finding.subject, finding.reason));
+        let reason = if same { group[0].reason.clone() } else { each().collect::<Vec<_>>().join("; ") };
+        table.row(row(group[0], &subjects(group), &reason));
     }
     let mut text = table.render(screen);
-    let attention = findings.iter().filter(|finding| matches!(finding.verdict, Verdict::Warn | Verdict::Fail));
-    for (number, finding) in attention.enumerate() {
+    let attention = groups.iter().filter(|group| needs_attention(group[0]));
+    for (number, group) in attention.enumerate() {
         if number == 0 {
             text += "\nWhat to do:\n";
         }
-        text += &format!("  {} {}: {}\n    {}\n", finding.check, finding.subject, finding.reason, finding.fix);
+        let Finding { check, reason, fix, .. } = group[0];
+        let others = if group.len() > 1 { " (and alike for the others)" } else { "" };
+        text += &format!("  {check} {}: {reason}\n    {fix}{others}\n", subjects(group));
     }
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
     text += &format!(
@@ -51,18 +42,40 @@ pub fn text(findings: &[Finding], screen: Screen) -> String {
     text
 }
 
-fn each(findings: &[&Finding]) -> String {
-    findings.iter().map(|finding| format!("{}: {}", finding.subject, finding.reason)).collect::<Vec<_>>().join("; ")
+fn needs_attention(finding: &Finding) -> bool {
+    matches!(finding.verdict, Verdict::Warn | Verdict::Fail)
 }
 
-fn row(finding: &Finding, subject: &str) -> [Cell; 4] {
+fn subjects(group: &[&Finding]) -> String {
+    group.iter().map(|finding| finding.subject.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// Findings of one check and verdict; those that need attention only together with the same reason.
+fn groups(findings: &[Finding]) -> Vec<Vec<&Finding>> {
+    let mut groups: Vec<Vec<&Finding>> = Vec::new();
+    for finding in findings {
+        let alike = |group: &&mut Vec<&Finding>| {
+            let first = group[0];
+            first.check == finding.check
+                && first.verdict == finding.verdict
+                && (!needs_attention(first) || first.reason == finding.reason)
+        };
+        match groups.iter_mut().find(alike) {
+            Some(group) => group.push(finding),
+            None => groups.push(vec![finding]),
+        }
+    }
+    groups
+}
+
+fn row(finding: &Finding, subjects: &str, reason: &str) -> [Cell; 4] {
     let verdict = match finding.verdict {
         Verdict::Ok => Cell::from("ok").good(),
         Verdict::Warn => Cell::from("warn").warning(),
         Verdict::Fail => Cell::from("fail").bad(),
         Verdict::Unknown => Cell::from("unknown").faint(),
     };
-    [verdict, Cell::from(finding.check), Cell::from(subject), Cell::from(finding.reason.as_str())]
+    [verdict, Cell::from(finding.check), Cell::from(subjects), Cell::from(reason)]
 }
 
 /// One document.

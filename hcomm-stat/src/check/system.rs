@@ -103,6 +103,9 @@ fn huge_pages(context: &mut Context<'_>) {
 
 fn governor(context: &mut Context<'_>) {
     let mut governors: BTreeMap<String, usize> = BTreeMap::new();
+    if !context.root.is_folder("sys/devices/system/cpu") {
+        return context.unknown("governor", SYSTEM, "not told");
+    }
     for name in context.root.list("sys/devices/system/cpu") {
         if name.strip_prefix("cpu").is_some_and(|rest| rest.parse::<u32>().is_ok()) {
             let path = format!("sys/devices/system/cpu/{name}/cpufreq/scaling_governor");
