@@ -55,6 +55,17 @@ impl CpuSet {
         Some(CpuSet(set))
     }
 
+    /// As the kernel writes masks: `00000000,0000000f`.
+    pub fn to_mask(&self) -> String {
+        let mut words = vec![0_u32; self.iter().next_back().map_or(1, |last| last as usize / 32 + 1)];
+        for number in self.iter() {
+            if let Some(word) = words.get_mut(number as usize / 32) {
+                *word |= 1 << (number % 32);
+            }
+        }
+        words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
+    }
+
     /// Whether `number` is in the set.
     pub fn contains(&self, number: u32) -> bool {
         self.0.contains(&number)
@@ -155,7 +166,8 @@ mod tests {
         #[test]
         fn what_is_printed_reads_back(numbers in proptest::collection::btree_set(0_u32..2000, 0..100)) {
             let set: CpuSet = numbers.into_iter().collect();
-            proptest::prop_assert_eq!(CpuSet::parse_list(&set.to_string()), Some(set));
+            proptest::prop_assert_eq!(CpuSet::parse_list(&set.to_string()), Some(set.clone()));
+            proptest::prop_assert_eq!(CpuSet::parse_mask(&set.to_mask()), Some(set));
         }
     }
 }

@@ -4,15 +4,19 @@
 //! tell is `None`: never 0, never -1, never a guess.
 
 mod accelerators;
+mod classes;
 mod cpus;
 mod cpuset;
 mod discover;
+pub mod formats;
+pub mod graph;
 mod limits;
 mod machine;
 pub mod net;
 mod numa;
 mod pci;
 mod pci_address;
+mod placement;
 mod root;
 
 pub use accelerators::{Npu, NpuTopology, accelerator_kind, parse_npus, parse_topology, vendor_of};
@@ -24,7 +28,8 @@ pub use machine::{
     LinkTarget, Machine, Nic, NicKind, NumaNode, Package, PciFunction, PciLink, RdmaPort, RdmaPortState, Thread,
     Vendor,
 };
-pub use numa::read_numa;
+pub use numa::{numa_node_of, read_numa};
 pub use pci::{below_own_best, degraded, read_pci};
 pub use pci_address::PciAddress;
+pub use placement::place_ranks;
 pub use root::{Folder, Root};

@@ -305,7 +305,7 @@ pub struct AcceleratorLink {
 }
 
 /// The other end of an [`AcceleratorLink`].
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkTarget {
     /// Index into [`Machine::accelerators`].

@@ -34,6 +34,14 @@ pub fn read_numa(root: &Root, notes: &mut Vec<String>) -> Vec<NumaNode> {
     nodes
 }
 
+/// The one node that has all of `cpus`; `None` where they are on several, or where several nodes claim them.
+pub fn numa_node_of(root: &Root, cpus: &CpuSet) -> Option<u32> {
+    let ids = root.list(FOLDER).into_iter().filter_map(|name| name.strip_prefix("node")?.parse::<u32>().ok());
+    let mut having = ids.filter(|id| cpus.is_subset(&self::cpus(root, &format!("{FOLDER}/node{id}"))));
+    let first = having.next().filter(|_| !cpus.is_empty());
+    if having.next().is_none() { first } else { None }
+}
+
 /// From the list and the mask together: some kernels leave processors that are off line out of one of them.
 fn cpus(root: &Root, folder: &str) -> CpuSet {
     let list = root.text(format!("{folder}/cpulist")).and_then(|text| CpuSet::parse_list(&text)).unwrap_or_default();

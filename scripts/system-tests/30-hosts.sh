@@ -63,6 +63,19 @@ inside_ipv6() { store='tcp://[fd77::1]:29500' joined all_reduce -g 1 -e 64K -n 2
 test_two_rails() { in_lab inside_two_rails --rails 2; }
 inside_two_rails() { joined all_reduce,all_to_all -g 2 -e 1M -f 8 -n 2; }
 
+# Large messages are spread over interfaces that are as good as each other, in proportion to what each carries.
+test_two_rails_share_the_load() { in_lab inside_two_rails_share --rails 2 --rate 1gbit; }
+inside_two_rails_share() {
+    joined all_reduce -g 1 -b 4M -e 4M -n 10
+    local rail sent=()
+    for rail in 0 1; do
+        sent[rail]=$(on 1 cat /sys/class/net/eth$rail/statistics/tx_bytes)
+    done
+    local total=$((sent[0] + sent[1]))
+    [ $((sent[0] * 3)) -gt "$total" ] && [ $((sent[1] * 3)) -gt "$total" ] ||
+        fail "eth0 sent ${sent[0]} bytes and eth1 ${sent[1]}: less than a third by one of two equal rails"
+}
+
 test_loss() { in_lab inside_loss --loss 1% --rate 1gbit; }
 inside_loss() { joined all -g 1 -e 256K -f 8 -n 2; }
 

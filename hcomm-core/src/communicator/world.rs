@@ -2,7 +2,6 @@
 //! communicators of the process.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use crate::engine::Lane;
 use crate::error::{Error, Result};
 use crate::launch::Place;
 use crate::session::handshake::LinkId;
-use crate::topology::cpus::{Cpus, numa_node_of};
+use crate::topology::cpus::Cpus;
 use crate::topology::interfaces;
 use crate::transport::shm::{Domain, Heap};
 use crate::transport::tcp::{Endpoint, Options, PeerAddress, TcpLink, Tuning};
@@ -41,8 +40,12 @@ pub struct RankInfo {
 /// A stopped process is silent, not dead: its operations time out before its lease does.
 const MIN_LEASE: Duration = Duration::from_secs(30);
 
-/// Frames of a link with several sockets: a system call and a header vanish beside so many bytes.
-const FRAME_BYTES: u32 = 256 << 10;
+/// Frames of a link with several sockets: a part of the tuner's chunk, so that each chunk goes over all of them, and
+/// enough bytes for a system call and a header to vanish.
+const FRAME_BYTES: u32 = 64 << 10;
+
+/// Interfaces over which a link is spread, at most.
+const MOST_RAILS: usize = 16;
 
 /// How long a connection may take to say who it is.
 const GREETING: Duration = Duration::from_secs(2);
@@ -69,6 +72,8 @@ struct Wiring {
     mapped: Vec<usize>,
     /// Socket addresses, most useful first; empty when all ranks share memory.
     addresses: Vec<String>,
+    /// Interfaces as good as the first, that one: the sockets of a link are spread over them.
+    rails: u16,
     /// Its part of the first lane.
     lane: Vec<u64>,
 }
@@ -150,6 +155,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     } else {
         None
     };
+    let (endpoint, rails) = endpoint.map_or((None, 0), |(endpoint, rails)| (Some(endpoint), rails));
 
     let mut world = World {
         local_ranks,
@@ -167,10 +173,14 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     let shared: Vec<bool> = (0..world.place.size).map(|rank| mapped.contains(&rank)).collect();
     let parts = LaneParts::reserve(&world, &shared)?;
     let addresses = world.endpoint.as_ref().map(Endpoint::addresses).unwrap_or_default();
-    let wiring = Wiring { mapped, addresses, lane: parts.encode() };
+    let wiring = Wiring { mapped, addresses, rails, lane: parts.encode() };
     let wirings: Vec<Wiring> = meeting.exchange("wiring", &wiring)?;
     check_agreement(&world, &wirings)?;
     world.addresses = usable_addresses(&networks, &wirings)?;
+    if let Some(endpoint) = &world.endpoint {
+        // All ranks see the same wirings, so all take the same number.
+        endpoint.use_sockets(wirings.iter().map(|wiring| wiring.rails).filter(|&rails| rails > 0).min().unwrap_or(1));
+    }
     if let Some(store) = store {
         world.membership = Some(Membership::join(
             store,
@@ -268,14 +278,13 @@ fn processors_of<'a>(ranks: impl Iterator<Item = &'a Hello>) -> usize {
 
 fn this_rank(place: &Place, cpus: &Cpus) -> Result<RankInfo> {
     let host = nix::unistd::gethostname().map_err(|error| Error::system("gethostname", error))?;
-    let cpu = cpus.bound_to();
     Ok(RankInfo {
         rank: place.rank,
         pid: std::process::id(),
         host: place.host_id.clone().unwrap_or_else(|| host.to_string_lossy().into_owned()),
         host_index: 0,
-        cpu,
-        numa: cpu.and_then(|cpu| numa_node_of(Path::new("/"), cpu)),
+        cpu: cpus.bound_to(),
+        numa: cpus.numa_node(),
     })
 }
 
@@ -287,7 +296,8 @@ fn network_id() -> Result<String> {
     Ok(format!("{} {}", boot.trim(), namespace.display()))
 }
 
-fn open_endpoint(config: &Config, place: &Place, one_network: bool) -> Result<Endpoint> {
+/// The endpoint, and on how many interfaces traffic is to be spread.
+fn open_endpoint(config: &Config, place: &Place, one_network: bool) -> Result<(Endpoint, u16)> {
     let found = interfaces::list()?;
     let filter = config.socket_ifname.as_deref().map(interfaces::Filter::parse).transpose()?;
     let choices = interfaces::choose(&found, filter.as_ref(), one_network)?;
@@ -295,11 +305,11 @@ fn open_endpoint(config: &Config, place: &Place, one_network: bool) -> Result<En
         config.debug.say(Debug::Info, || choice.to_string());
     }
     let debug = config.debug;
-    Endpoint::start(Options {
+    let rails = interfaces::rails(&choices).min(MOST_RAILS) as u16;
+    let endpoint = Endpoint::start(Options {
         job: place.job_id.clone(),
         rank: place.rank,
         local: choices.into_iter().map(|choice| choice.subnet).collect(),
-        sockets: 1,
         frame_bytes: FRAME_BYTES,
         queue: config.tx_queue_size,
         tuning: Tuning { receive_buffer: config.rx_buffer_size.map(|bytes| bytes as usize), ..Tuning::default() },
@@ -307,7 +317,8 @@ fn open_endpoint(config: &Config, place: &Place, one_network: bool) -> Result<En
         retry: config.retry_timeout,
         greeting: GREETING,
         log: Some(Arc::new(move |line: &str| debug.say(Debug::Info, || line.to_owned()))),
-    })
+    })?;
+    Ok((endpoint, rails))
 }
 
 impl World {

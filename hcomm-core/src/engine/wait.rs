@@ -20,13 +20,14 @@ impl WaitPolicy {
     ///
     /// The budgets come from measurements on a 2-core virtual machine, where waking a sleeper on another core costs 35
     /// to 50 us: spinning must outlast the hops of a running collective, and on shared cores a yield (1 to 4 us) lets the
-    /// peer run that is waited for.
+    /// peer run that is waited for. Beside the system call that polls a socket a yield is cheap, and the kernel's own work for
+    /// that socket may be what the core is wanted for: so no spinning there.
     pub fn new(local_ranks: usize, processors: usize, sockets: bool) -> Self {
         let (spins, yields) = match (local_ranks <= processors, sockets) {
             (true, false) => (20_000, 60),
-            (true, true) => (50, 150),
+            (true, true) => (0, 200),
             (false, false) => (8, 1000),
-            (false, true) => (2, 100),
+            (false, true) => (0, 100),
         };
         Self { spins, yields }
     }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use hcomm_topology::{Root, place_ranks, read_cpus, read_numa};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -17,7 +18,6 @@ use nix::unistd::{Pid, getpid, getppid};
 
 use super::supervise::{Supervisor, Worker};
 use crate::error::{Error, Result};
-use crate::topology::cpus::Cpus;
 
 /// How long a rank has to end when asked to, before it is killed.
 pub(super) const RANK_PATIENCE: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ pub(super) struct LocalRanks {
     pub(super) size: usize,
     pub(super) store_url: String,
     pub(super) job_id: String,
-    /// Whether each is bound to a processor of its own, where there are enough.
+    /// Whether each is bound to a processor of its own, as [`place_ranks`] finds good.
     pub(super) bind: bool,
     /// More variables for them.
     pub(super) environment: Vec<(String, String)>,
@@ -48,11 +48,9 @@ impl LocalRanks {
     /// # Errors
     /// [`Error::Startup`] naming the first rank that could not be started; those before it are in the supervisor.
     pub(super) fn start(&self, supervisor: &mut Supervisor<'_>) -> Result<()> {
-        let cpus = Cpus::of_this_process();
-        let bind = self.bind && self.count <= cpus.usable();
+        let places = if self.bind { self.places() } else { None };
         for index in 0..self.count {
-            // By rank, not from the first: what a job takes for several hosts may be namespaces of one machine.
-            let cpu = bind.then(|| cpus.allowed[(self.first + index) % cpus.allowed.len()]);
+            let cpu = places.as_ref().and_then(|places| places.get(index).copied());
             let rank = self.first + index;
             let child = self
                 .command(index, cpu)?
@@ -61,6 +59,13 @@ impl LocalRanks {
             supervisor.add(Worker { name: format!("rank {rank}"), child, stdin: None });
         }
         Ok(())
+    }
+
+    fn places(&self) -> Option<Vec<usize>> {
+        let root = Root::this_machine();
+        let cpus = read_cpus(&root, &read_numa(&root, &mut Vec::new()));
+        let places = place_ranks(&cpus, self.count, self.first)?;
+        Some(places.into_iter().map(|cpu| cpu as usize).collect())
     }
 
     fn command(&self, index: usize, cpu: Option<usize>) -> Result<Command> {

@@ -58,7 +58,7 @@ pub struct Launch {
     pub args: Vec<OsString>,
     /// Variables for the ranks, beside those that say who they are.
     pub environment: Vec<(String, String)>,
-    /// Whether each rank is bound to a processor of its own, where a host has enough.
+    /// Whether each rank is bound to a processor of its own, where a host has several ranks and enough processors for them.
     pub bind: bool,
     /// How long hosts that join wait for each other.
     pub timeout: Duration,

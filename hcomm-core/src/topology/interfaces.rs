@@ -65,6 +65,8 @@ pub struct Choice {
     pub interface: String,
     /// The address.
     pub subnet: Subnet,
+    /// The interface is as good as the best one chosen, of its kind and speed.
+    pub best: bool,
     /// Why it was taken, for people.
     pub reason: String,
 }
@@ -297,16 +299,20 @@ pub fn choose(interfaces: &[Interface], filter: Option<&Filter>, one_host: bool)
     found.sort_by_key(|interface| {
         (interface.kind, Reverse(interface.speed_mbit.unwrap_or(0)), !interface.default_route, &interface.name)
     });
-    let mut choices = Vec::new();
+    let class = |interface: &Interface| (interface.kind, interface.speed_mbit);
+    let best = found.iter().find(|interface| !interface.addresses.is_empty()).map(|interface| class(interface));
+    // The first address of each interface before the second of any: paths over different interfaces come first.
+    let mut choices: Vec<(usize, Choice)> = Vec::new();
     for interface in found {
         let mut addresses = interface.addresses.clone();
         addresses.sort_by_key(|subnet| subnet.address.is_ipv6());
-        choices.extend(addresses.into_iter().map(|subnet| Choice {
-            interface: interface.name.clone(),
-            subnet,
-            reason: interface.reason(named),
+        choices.extend(addresses.into_iter().enumerate().map(|(place, subnet)| {
+            let best = best == Some(class(interface));
+            (place, Choice { interface: interface.name.clone(), subnet, best, reason: interface.reason(named) })
         }));
     }
+    choices.sort_by_key(|(place, _)| *place);
+    let choices: Vec<Choice> = choices.into_iter().map(|(_, choice)| choice).collect();
     if choices.is_empty() {
         return Err(Error::Interface(nothing(interfaces, filter, one_host)));
     }
@@ -361,6 +367,16 @@ fn nothing(interfaces: &[Interface], filter: Option<&Filter>, one_host: bool) ->
         None => "none leads to other hosts".into(),
     };
     format!("{asked}; there are: {}", states.join(", "))
+}
+
+/// On how many interfaces traffic is to be spread: those as good as the best. A slow interface beside a fast one would only
+/// keep the others waiting for its last bytes.
+pub fn rails(choices: &[Choice]) -> usize {
+    let mut names: Vec<&str> =
+        choices.iter().filter(|choice| choice.best).map(|choice| choice.interface.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.len()
 }
 
 /// Takes out of each rank's offer the addresses that a rank of another host offers as well. `hosts[i]` tells the host

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use ascend::{Npu, NpuTopology, parse_npus, parse_topology};
+pub(crate) use classify::model_of;
 pub use classify::{accelerator_kind, vendor_of};
 
 use crate::{

@@ -4,4 +4,7 @@
 mod cpus;
 mod net;
 mod pci;
+mod placement;
+mod relations;
 mod support;
+mod xml;

@@ -104,7 +104,7 @@ fn the_useful_interfaces_are_chosen_in_order() {
         interface("tun0", Kind::Tunnel, &["10.8.0.1/24"]),
         interface("veth0", Kind::Virtual, &["10.9.0.1/24"]),
     ];
-    let default = ["eth1 10.1.0.5", "eth0 10.0.0.5", "eth0 fd00::5", "veth0 10.9.0.1"];
+    let default = ["eth1 10.1.0.5", "eth0 10.0.0.5", "veth0 10.9.0.1", "eth0 fd00::5"];
     assert_eq!(chosen(&all, None, false), default);
     assert_eq!(chosen(&all, Some("^eth*"), false), ["veth0 10.9.0.1"]);
     assert_eq!(chosen(&all, None, true), ["lo 127.0.0.1"]);
@@ -216,4 +216,27 @@ fn this_machine_has_a_loopback() {
     let interfaces = list().unwrap();
     let loopback = interfaces.iter().find(|interface| interface.kind == Kind::Loopback).unwrap();
     assert!(loopback.addresses.contains(&LOOPBACK[0]));
+}
+
+#[test]
+fn traffic_is_spread_over_interfaces_as_good_as_the_best() {
+    let nic = |name: &str, speed: u64, addresses: &[&str]| Interface {
+        speed_mbit: Some(speed),
+        ..interface(name, Kind::Physical, addresses)
+    };
+    let found = [
+        nic("eno1", 1000, &["10.0.0.1/24"]),
+        nic("fast1", 100_000, &["fd00:1::1/64", "10.1.0.1/24"]),
+        nic("fast2", 100_000, &["10.2.0.1/24", "10.2.1.1/24"]),
+        nic("fast3", 100_000, &[]),
+        interface("veth0", Kind::Virtual, &["10.3.0.1/24"]),
+    ];
+    let choices = choose(&found, None, false).unwrap();
+    assert_eq!(rails(&choices), 2, "two of the fastest have addresses");
+    let order: Vec<String> = choices.iter().map(|choice| choice.subnet.address.to_string()).collect();
+    let first = ["10.1.0.1", "10.2.0.1", "10.0.0.1", "10.3.0.1"];
+    assert_eq!(order[..4], first, "each interface's first address before the second of any");
+    assert_eq!(order[4..], ["fd00:1::1", "10.2.1.1"]);
+    let named = Filter::parse("eno1,veth0").unwrap();
+    assert_eq!(rails(&choose(&found, Some(&named), false).unwrap()), 1);
 }

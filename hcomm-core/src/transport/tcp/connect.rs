@@ -62,7 +62,7 @@ enum State {
 
 impl Connector {
     pub fn new(shared: Arc<Shared>, peer: usize, link: LinkId, routes: Vec<Route>) -> Self {
-        let count = usize::from(shared.options.sockets.max(1));
+        let count = usize::from(shared.sockets());
         let side = if shared.options.rank < peer {
             // Sockets are spread over the paths that are known to be direct.
             let rails = routes.iter().filter(|route| route.local.is_some()).count().max(1);
@@ -80,6 +80,11 @@ impl Connector {
 
     pub fn options(&self) -> &Options {
         &self.shared.options
+    }
+
+    /// Sockets that the link will have.
+    pub fn sockets(&self) -> usize {
+        self.sockets.len()
     }
 
     pub fn peer(&self) -> usize {
@@ -106,7 +111,7 @@ impl Connector {
                         to: self.peer as u32,
                         link: self.link,
                         socket: index as u16,
-                        sockets: self.shared.options.sockets,
+                        sockets: self.shared.sockets(),
                         frame_bytes: self.shared.options.frame_bytes,
                     };
                     if let Some(socket) = attempt.step(now, routes, reasons, &hello, &self.shared.options)? {

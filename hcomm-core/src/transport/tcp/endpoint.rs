@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ const PARKED_LIMIT: usize = 16384;
 /// After accepting failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How an endpoint is set up. `sockets` and `frame_bytes` must be equal on all ranks.
+/// How an endpoint is set up. `frame_bytes` must be equal on all ranks.
 #[derive(Clone)]
 pub(crate) struct Options {
     /// Id of the job; strangers have another.
@@ -45,8 +45,6 @@ pub(crate) struct Options {
     pub rank: usize,
     /// Addresses to listen on, most useful first, as chosen by [`crate::topology::interfaces`].
     pub local: Vec<Subnet>,
-    /// Sockets of a link, at least 1.
-    pub sockets: u16,
     /// Largest frame of a link with several sockets, in bytes; a multiple of 64.
     pub frame_bytes: u32,
     /// Messages that may wait on a link (`HCOMM_TX_QUEUE_SIZE`).
@@ -86,6 +84,8 @@ struct Meeting {
 pub(super) struct Shared {
     pub options: Options,
     pub job: u64,
+    /// Sockets of each link; unknown until all ranks have said on how many interfaces they are reached.
+    sockets: OnceLock<u16>,
     meeting: Mutex<Meeting>,
     /// Sockets parked so far: lets a waiting link look without the lock.
     arrivals: AtomicU64,
@@ -95,6 +95,11 @@ pub(super) struct Shared {
 impl Shared {
     fn meeting(&self) -> MutexGuard<'_, Meeting> {
         self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sockets of each link, at least 1.
+    pub fn sockets(&self) -> u16 {
+        self.sockets.get().copied().unwrap_or(1).max(1)
     }
 
     /// Changes whenever a socket was parked.
@@ -132,8 +137,8 @@ impl Shared {
         } else if hello.to as usize != options.rank || hello.from as usize >= options.rank {
             // The lower rank connects, so whoever is not lower is not of this job.
             Some(Refusal::Rank)
-        } else if hello.sockets != options.sockets
-            || hello.socket >= options.sockets
+        } else if self.sockets.get().is_some_and(|&sockets| hello.sockets != sockets)
+            || hello.socket >= hello.sockets
             || hello.frame_bytes != options.frame_bytes
         {
             Some(Refusal::Settings)
@@ -197,6 +202,7 @@ impl Endpoint {
         let shared = Arc::new(Shared {
             job: job_hash(&options.job),
             options,
+            sockets: OnceLock::new(),
             meeting: Mutex::default(),
             arrivals: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -219,6 +225,12 @@ impl Endpoint {
     /// Where other ranks reach this process (`10.0.0.1:4711`, `[fd00::1]:4711`), most useful first.
     pub fn addresses(&self) -> Vec<String> {
         self.addresses.iter().map(SocketAddr::to_string).collect()
+    }
+
+    /// Has each link use `sockets` of them, spread over the paths to its peer. To be called before links are made, with the same
+    /// number on all ranks; else it is one.
+    pub fn use_sockets(&self, sockets: u16) {
+        let _ = self.shared.sockets.set(sockets);
     }
 
     /// Connections refused so far.

@@ -7,7 +7,7 @@ use socket2::Socket;
 
 use super::connect::Connector;
 use super::receive::{Placement, ReceiveError, WireReceive};
-use super::send::{SendQueue, WireSend};
+use super::send::{SendQueue, TURN_BYTES, WireSend};
 use super::socket;
 use crate::transport::{LinkError, Recv};
 
@@ -39,7 +39,7 @@ pub(crate) struct TcpLink {
 impl TcpLink {
     pub(super) fn new(connector: Connector) -> Self {
         let options = connector.options();
-        let stripe = (options.sockets > 1).then_some(options.frame_bytes as usize);
+        let stripe = (connector.sockets() > 1).then_some(options.frame_bytes as usize);
         let queue = SendQueue::new(options.queue, stripe);
         let peer = connector.peer();
         TcpLink {
@@ -84,8 +84,9 @@ impl TcpLink {
             return Ok(false);
         }
         let mut moved = false;
+        let turn = TURN_BYTES / self.wires.len();
         for (index, wire) in self.wires.iter_mut().enumerate() {
-            match wire.send.flush(wire.socket.as_raw_fd(), index, &mut self.queue) {
+            match wire.send.flush(wire.socket.as_raw_fd(), index, turn, &mut self.queue) {
                 Ok(some) => moved |= some,
                 Err(error) => {
                     let error = ReceiveError::System(error);
@@ -171,6 +172,10 @@ impl TcpLink {
         match connector.step() {
             Ok(None) => Ok(false),
             Ok(Some(sockets)) => {
+                if let (true, Some(connector)) = (sockets.len() > 1, &self.connector) {
+                    let unsent = 2 * connector.options().frame_bytes;
+                    sockets.iter().for_each(|socket| socket::limit_unsent(socket, unsent));
+                }
                 self.wires = sockets.into_iter().map(Wire::new).collect();
                 self.connector = None;
                 Ok(true)

@@ -19,8 +19,8 @@ const COPY_BYTES: usize = 4096;
 /// Stage of one socket: a handful of small messages.
 const STAGE_BYTES: usize = 2 * (HEADER_BYTES + COPY_BYTES);
 
-/// Bytes that one call of `flush` gives to the kernel at most, so that receiving gets its turn while data is in cache.
-const TURN_BYTES: usize = 256 << 10;
+/// Bytes that the sockets of a link give to the kernel in one turn, so that receiving gets its own while data is in cache.
+pub(super) const TURN_BYTES: usize = 256 << 10;
 
 /// Largest frame where a message need not be cut: the length field has 32 bits.
 const FRAME_LIMIT: usize = 1 << 30;
@@ -157,9 +157,8 @@ impl WireSend {
         self.from < self.to || self.body_len > 0
     }
 
-    /// Moves one turn's worth of frames out by socket `fd`, the link's socket number `wire`; whether anything moved.
-    pub fn flush(&mut self, fd: RawFd, wire: usize, queue: &mut SendQueue) -> io::Result<bool> {
-        let mut turn = TURN_BYTES;
+    /// Moves about `turn` bytes of frames out by socket `fd`, the link's socket number `wire`; whether anything moved.
+    pub fn flush(&mut self, fd: RawFd, wire: usize, mut turn: usize, queue: &mut SendQueue) -> io::Result<bool> {
         let mut moved = false;
         loop {
             self.fill(wire, queue);

@@ -59,6 +59,13 @@ pub(super) fn connect(
     }
 }
 
+/// Lets the kernel keep about `bytes` that it has not sent yet. Else its buffer, of megabytes, would take whole messages for a
+/// slow path while the others have nothing to do (`TCP_NOTSENT_LOWAT`, tcp(7)).
+pub(super) fn limit_unsent(socket: &Socket, bytes: u32) {
+    // Without it the link only balances worse.
+    let _ = socket.set_tcp_notsent_lowat(bytes);
+}
+
 /// A run of memory, as the kernel takes it.
 pub(super) fn run(start: *mut u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast(), iov_len: len }

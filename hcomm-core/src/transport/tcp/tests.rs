@@ -20,7 +20,6 @@ fn options(rank: usize) -> Options {
         job: "test".into(),
         rank,
         local: vec![LOOPBACK[0]],
-        sockets: 1,
         frame_bytes: FRAME_BYTES,
         queue: 64,
         tuning: Tuning::default(),
@@ -31,13 +30,23 @@ fn options(rank: usize) -> Options {
     }
 }
 
+fn endpoint(options: Options, sockets: u16) -> Endpoint {
+    let endpoint = Endpoint::start(options).unwrap();
+    endpoint.use_sockets(sockets);
+    endpoint
+}
+
 type Pair = ([Endpoint; 2], [TcpLink; 2]);
 
 fn pair_with(change: impl Fn(&mut Options)) -> Pair {
+    pair_of(1, change)
+}
+
+fn pair_of(sockets: u16, change: impl Fn(&mut Options)) -> Pair {
     let endpoints = [0, 1].map(|rank| {
         let mut options = options(rank);
         change(&mut options);
-        Endpoint::start(options).unwrap()
+        endpoint(options, sockets)
     });
     let links = [0, 1].map(|rank: usize| {
         let peer = PeerAddress { rank: 1 - rank, addresses: endpoints[1 - rank].addresses() };
@@ -154,10 +163,7 @@ const SIZES: [usize; 14] = [8, 0, 1, 4096, 4097, 65535, 65536, 65537, 0, 3 << 20
 fn messages_of_all_sizes_arrive_whole() {
     for family in LOOPBACK {
         for sockets in [1, 2, 5] {
-            let (_endpoints, mut links) = pair_with(|options| {
-                options.local = vec![family];
-                options.sockets = sockets;
-            });
+            let (_endpoints, mut links) = pair_of(sockets, |options| options.local = vec![family]);
             exchange(&mut links, &SIZES, None);
             exchange(&mut links, &[7; 300], None);
             assert_eq!(links[0].sends_posted(), 314);
@@ -169,8 +175,7 @@ fn messages_of_all_sizes_arrive_whole() {
 #[test]
 fn small_buffers_cut_headers_and_elements_anywhere() {
     for sockets in [1, 3] {
-        let (_endpoints, mut links) = pair_with(|options| {
-            options.sockets = sockets;
+        let (_endpoints, mut links) = pair_of(sockets, |options| {
             options.frame_bytes = 4096 + 64;
             options.tuning = Tuning { send_buffer: Some(2048), receive_buffer: Some(1500), congestion: None };
         });
@@ -186,7 +191,7 @@ fn reducing_is_the_same_in_pieces() {
     {
         let reducer = Reducer::new(dtype, op);
         for sockets in [1, 2] {
-            let (_endpoints, mut links) = pair_with(|options| options.sockets = sockets);
+            let (_endpoints, mut links) = pair_of(sockets, |_| {});
             exchange(&mut links, &[8, 0, 4, 4096, 65_532, 65_536, 65_540, 1 << 20, (1 << 20) + 4], Some(&reducer));
         }
     }
@@ -206,7 +211,7 @@ fn a_full_queue_takes_nothing() {
 #[test]
 fn sleeping_sides_are_woken() {
     for sockets in [1, 3] {
-        let (_endpoints, links) = pair_with(|options| options.sockets = sockets);
+        let (_endpoints, links) = pair_of(sockets, |_| {});
         let sources: Vec<Vec<u8>> = SIZES.iter().chain(&[5; 50]).map(|&len| pattern(len, len)).collect();
         std::thread::scope(|scope| {
             for mut link in links {
@@ -342,7 +347,7 @@ fn greet(endpoint: &Endpoint, hello: &[u8; HELLO_BYTES]) -> (TcpStream, Option<R
 
 #[test]
 fn strangers_are_refused_with_a_reason() {
-    let endpoint = Endpoint::start(options(1)).unwrap();
+    let endpoint = endpoint(options(1), 1);
     let good = hello(1);
     let mut newer = good.encode();
     newer[8] = 99;
@@ -429,8 +434,8 @@ fn a_peer_that_is_not_there_is_an_error_that_says_where_it_was_sought() {
 
 #[test]
 fn different_settings_are_an_error_on_the_side_that_connects() {
-    let left = Endpoint::start(Options { sockets: 2, ..options(0) }).unwrap();
-    let right = Endpoint::start(options(1)).unwrap();
+    let left = endpoint(options(0), 2);
+    let right = endpoint(options(1), 1);
     let mut link = left.link(&PeerAddress { rank: 1, addresses: right.addresses() }, LINK).unwrap();
     let error = receive(&mut link, 8, 0).unwrap_err();
     assert!(matches!(&error, LinkError::Protocol(text) if text.contains("settings")), "{error:?}");
