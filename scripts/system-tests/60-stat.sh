@@ -121,7 +121,7 @@ s = socket.create_server(("", 5000)); print("ready", flush=True)
 c, _ = s.accept()
 while c.recv(1 << 20): pass' >ready &
     local receiver=$!
-    until_true 10 grep -q ready ready || fail "no receiver"
+    until_true 10 grep -qs ready ready || fail "no receiver"
     "$lab" exec "${hosts[0]}" timeout 20 python3 -c '
 import socket
 socket.create_connection(("10.77.0.2", 5000)).sendall(bytes(8 << 20))'
