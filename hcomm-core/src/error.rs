@@ -158,6 +158,18 @@ impl Error {
         }
     }
 
+    /// Adds to what is said of a failure in the middle of an operation; other errors have nothing to add to.
+    pub(crate) fn with_note(mut self, note: &str) -> Self {
+        match &mut self {
+            Error::PeerLost { cause, .. } | Error::Aborted { cause, .. } => cause.push_str(note),
+            Error::Timeout { missing, .. } => missing.push_str(note),
+            Error::Mismatch { theirs, .. } => theirs.0.push_str(note),
+            Error::Protocol { what, .. } => what.push_str(note),
+            _ => {}
+        }
+        self
+    }
+
     /// Wraps a failed system call with what was being done.
     pub fn system(what: impl Into<String>, cause: impl fmt::Display) -> Self {
         Error::System { what: what.into(), cause: cause.to_string() }

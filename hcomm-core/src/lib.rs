@@ -103,6 +103,7 @@ mod error;
 pub mod launch;
 pub mod plan;
 pub use hcomm_reduce as reduce;
+pub use hcomm_telemetry as telemetry;
 mod session;
 pub mod topology;
 mod transport;

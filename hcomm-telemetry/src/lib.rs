@@ -10,14 +10,15 @@
 //! - [`export`] makes Prometheus text and Perfetto traces of snapshots, [`flight`] keeps what a failed rank did last.
 
 mod clock;
-// pub mod export;
-// pub mod flight;
+pub mod export;
+pub mod flight;
 mod histogram;
 mod layout;
 mod names;
 mod place;
 mod primitive;
 mod process;
+mod profile;
 mod read;
 mod seqlock;
 mod write;
@@ -27,6 +28,7 @@ pub use histogram::{BUCKETS, Histogram};
 pub use names::{ALGORITHMS, ELEMENTS, KINDS, Kind, OPERATIONS, TRANSPORTS, bus_factor};
 pub use place::{Folder, candidates};
 pub use process::{Liveness, ProcessState};
+pub use profile::{Profile, ProfileStats};
 pub use read::{
     Call, Found, Identity, Lane, Link, Now, Operation, Reader, Record, Skew, Snapshot, Stall, State, Unreadable, find,
     skews, stalls,

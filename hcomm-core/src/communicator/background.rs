@@ -170,6 +170,7 @@ fn serve(world: &World, group: &Group, mut context: Context, inbox: &Inbox, prio
         }
         let mut hold = HoldBack { traffic, priority, seen: 0 };
         let result = context.execute(world, group, &job.prepared, job.buffers, number, &mut hold);
+        let result = result.map_err(|error| world.record_failure(error));
         if priority == Priority::High {
             traffic.urgent.fetch_sub(1, Ordering::Relaxed);
         }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use hcomm_telemetry::Shape;
+
 use crate::engine::Compiled;
 use crate::error::{Error, OperationName, Result};
 use crate::plan::{Algorithm, Collective, Counts};
@@ -123,6 +125,9 @@ pub(crate) struct Prepared {
     /// The bytes of output that an average still has to be divided in, and the element count.
     pub finish_count: usize,
     pub name: OperationName,
+    /// What telemetry counts it as, over messages and over mapped memory.
+    pub shape: Arc<Shape>,
+    pub remote_shape: Option<Arc<Shape>>,
     /// The call in four words, for the control plane; see [`describe`].
     pub words: [u64; 4],
 }

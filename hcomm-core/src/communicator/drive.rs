@@ -4,8 +4,11 @@
 
 use std::sync::Arc;
 
+use hcomm_telemetry::{LaneWriter, Shape};
+
 use super::call::Prepared;
 use super::group::Group;
+use super::record::Log;
 use super::remote::Exchange;
 use super::watch::Watch;
 use super::world::World;
@@ -34,8 +37,12 @@ pub(super) struct Context {
     /// The exchange of addresses before a remote plan; made at first use.
     exchange: Option<Exchange>,
     /// Where the calls of this lane are written down, for the others to see where this rank is.
-    activity: Option<Arc<Activity>>,
+    activity: Arc<Activity>,
     activity_key: u64,
+    /// Where they are counted and timed.
+    writer: Option<LaneWriter>,
+    /// The message under way, outside of any collective.
+    message: Option<(u64, Arc<Shape>)>,
     number: u32,
     /// Whether the latest call ran on mapped memory.
     pub ran_remote: bool,
@@ -45,8 +52,18 @@ impl Context {
     /// For lane `number` of `group`.
     pub fn new(world: &World, group: &Group, number: u32, lane: Lane) -> Self {
         let activity_key = group.id ^ u64::from(number);
-        let activity = world.activity(activity_key);
-        Self { lane, run: Run::default(), exchange: None, activity, activity_key, number, ran_remote: false }
+        let (activity, writer) = world.write_down(activity_key, group, number);
+        Self {
+            lane,
+            run: Run::default(),
+            exchange: None,
+            activity,
+            activity_key,
+            writer,
+            message: None,
+            number,
+            ran_remote: false,
+        }
     }
 
     /// A call under way, for questions about it.
@@ -73,17 +90,43 @@ impl Context {
         number: u64,
         hold: &mut impl Hold,
     ) -> Result<()> {
-        let watch = self.watch(world, group, &prepared.name, number);
-        if let Some(activity) = &self.activity {
-            activity.begin(number, prepared.words);
+        self.activity.begin(number, prepared.words);
+        if let Some(writer) = &mut self.writer {
+            writer.begin(number, &prepared.shape);
         }
+        let result = self.run_prepared(world, group, prepared, buffers, number, hold);
+        if result.is_ok() {
+            self.activity.end(number);
+        }
+        if let Some(writer) = &mut self.writer {
+            let shape = prepared.remote_shape.as_ref().filter(|_| self.ran_remote).unwrap_or(&prepared.shape);
+            match result {
+                Ok(()) => writer.end(number, shape),
+                Err(_) => writer.fail(number, shape),
+            }
+        }
+        result
+    }
+
+    #[inline]
+    fn run_prepared(
+        &mut self,
+        world: &World,
+        group: &Group,
+        prepared: &Prepared,
+        buffers: Buffers,
+        number: u64,
+        hold: &mut impl Hold,
+    ) -> Result<()> {
+        let watch = self.watch(world, group, &prepared.name, number);
         let stamp = stamp(prepared.hash, u64::from(self.number) << 48 | number);
-        let Self { lane, run, exchange, ran_remote, activity, .. } = self;
+        let Self { lane, run, exchange, ran_remote, writer, .. } = self;
         *ran_remote = false;
+        let mut log = Log { writer: writer.as_mut(), number, shape: Some(&prepared.shape) };
         let mut plan = &prepared.plan;
         if let Some(remote) = &prepared.remote {
             let exchange = exchange.get_or_insert_with(|| Exchange::new(group));
-            if exchange.all_registered(&watch, prepared, buffers, stamp, lane, run)? {
+            if exchange.all_registered(&watch, &mut log, prepared, buffers, stamp, (lane, run))? {
                 plan = remote;
                 *ran_remote = true;
             }
@@ -93,15 +136,30 @@ impl Context {
             run.set_remote(exchange.addresses());
         }
         // SAFETY: the buffers are lent for this call, those of other ranks by their own calls until the plan's last notes.
-        unsafe { drive(lane, run, plan, &watch, hold)? };
+        unsafe { drive(lane, run, plan, &watch, &mut log, hold)? };
         if let (Some(reducer), true) = (&plan.reducer, prepared.finish_count > 0) {
             // SAFETY: the output holds `finish_count` elements of the reducer's type.
             unsafe { reducer.finish(buffers.output, prepared.finish_count, group.size()) };
         }
-        if let Some(activity) = activity {
-            activity.end(number);
-        }
         Ok(())
+    }
+
+    /// A message begins, outside of any collective; `number` is its own among those of its direction.
+    pub fn begin_message(&mut self, number: u64, shape: Arc<Shape>) {
+        if let Some(writer) = &mut self.writer {
+            writer.begin_message(number, &shape);
+            self.message = Some((number, shape));
+        }
+    }
+
+    /// It has ended.
+    pub fn end_message(&mut self, good: bool) {
+        if let (Some(writer), Some((number, shape))) = (&mut self.writer, self.message.take()) {
+            match good {
+                true => writer.end(number, &shape),
+                false => writer.fail(number, &shape),
+            }
+        }
     }
 
     /// Runs one plan over messages, outside of any collective.
@@ -115,9 +173,12 @@ impl Context {
         buffers: Buffers,
         stamps: Stamps,
     ) -> Result<()> {
-        self.run.begin(plan, &mut self.lane, buffers, stamps);
+        let Self { lane, run, writer, message, .. } = self;
+        run.begin(plan, lane, buffers, stamps);
+        let (number, shape) = message.as_ref().map_or((0, None), |(number, shape)| (*number, Some(shape)));
+        let mut log = Log { writer: writer.as_mut(), number, shape };
         // SAFETY: the caller's promise.
-        unsafe { drive(&mut self.lane, &mut self.run, plan, watch, &mut NoHold) }
+        unsafe { drive(lane, run, plan, watch, &mut log, &mut NoHold) }
     }
 }
 
@@ -137,6 +198,7 @@ pub(super) unsafe fn drive(
     run: &mut Run,
     plan: &Compiled,
     watch: &Watch<'_>,
+    log: &mut Log<'_>,
     hold: &mut impl Hold,
 ) -> Result<()> {
     let mut waiter = Waiter::new(lane.policy());
@@ -162,6 +224,7 @@ pub(super) unsafe fn drive(
                 Next::Arm => lane.arm(),
                 Next::Sleep(nap) => {
                     run.awaited(plan, lane, &mut awaited);
+                    log.sleeps(&waiter, watch.group, awaited.iter().map(|&(link, _)| lane.peer(link)), lane.unsent());
                     lane.sleep(nap, &awaited);
                     let senders = awaited.iter().map(|&(link, _)| lane.peer(link));
                     watch.check(waiter.since(), senders.chain(lane.unsent()))?;

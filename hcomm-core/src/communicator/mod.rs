@@ -17,6 +17,7 @@ mod group;
 mod p2p;
 mod parts;
 mod prepare;
+mod record;
 mod remote;
 mod request;
 mod typed;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 pub use background::Priority;
 pub use buffer::Buffer;
 pub use call::{Call, RunInfo};
+pub use hcomm_telemetry::ProfileStats;
 pub use request::{Completed, Request};
 pub use world::RankInfo;
 
@@ -80,6 +82,8 @@ pub struct Communicator {
     calls: u64,
     /// Messages sent to and received from each rank, outside of collectives.
     messages: Vec<(u64, u64)>,
+    /// What telemetry counts the latest of them as.
+    message_shape: Option<Arc<hcomm_telemetry::Shape>>,
     splits: u32,
     broken: Option<Error>,
 }
@@ -122,6 +126,7 @@ impl Communicator {
             force: Force::default(),
             calls: 0,
             messages: Vec::new(),
+            message_shape: None,
             splits: 0,
             broken: None,
         }
@@ -188,6 +193,12 @@ impl Communicator {
             info.channels = 1;
         }
         info
+    }
+
+    /// What the operations of this process have done so far, over all its communicators: how often, bytes, time, bandwidth, by size.
+    /// `None` without telemetry (`HCOMM_TELEMETRY`).
+    pub fn profile_stats(&self) -> Option<ProfileStats> {
+        self.world.profile_stats()
     }
 
     /// Fixes algorithm, chunk size or channels from now on.
@@ -376,6 +387,7 @@ impl Communicator {
     /// From now on every call fails.
     #[cold]
     fn fail(&mut self, error: Error) -> Error {
+        let error = self.world.record_failure(error);
         self.broken = Some(error.clone());
         self.last = None;
         error

@@ -8,14 +8,19 @@
 
 #![allow(unsafe_code)] // runs plans over slices that the caller lends, and copies from another rank's heap
 
+use std::sync::Arc;
+
+use hcomm_telemetry::Shape;
+
 use super::Communicator;
 use super::buffer::{bytes, bytes_mut};
 use super::call::hash_of;
 use super::drive::stamp;
+use super::record;
 use crate::engine::{Aliasing, Buffers, Compiled, Stamps};
 use crate::error::{Error, OperationName, Result};
 use crate::plan::{Buffer, Range, RankPlan, Step};
-use crate::reduce::Element;
+use crate::reduce::{DataType, Element};
 
 /// From here on a copy from the sender's memory beats two through a ring.
 const DIRECT_BYTES: usize = 16 << 10;
@@ -89,8 +94,19 @@ impl Communicator {
             self.messages[from].1 += 1;
             side(from, me, data.len(), self.messages[from].1)
         });
+        let (number, shape) = self.message_shape(outgoing, incoming, T::TYPE);
+        self.context.begin_message(number, shape);
         let result = self.exchange(outgoing, incoming, Buffers { input, output });
+        self.context.end_message(result.is_ok());
         result.map_err(|error| self.fail(error))
+    }
+
+    /// The number of a message and what telemetry counts it as; the latest one's is kept.
+    fn message_shape(&mut self, outgoing: Option<Side>, incoming: Option<Side>, dtype: DataType) -> (u64, Arc<Shape>) {
+        let side = |side: Option<Side>| side.map(|side| (side.peer, side.len as u64));
+        let shape = record::message(&self.group, side(outgoing), side(incoming), dtype, self.message_shape.take());
+        self.message_shape = Some(Arc::clone(&shape));
+        (outgoing.or(incoming).map_or(0, |side| side.number), shape)
     }
 
     fn exchange(&mut self, outgoing: Option<Side>, incoming: Option<Side>, buffers: Buffers) -> Result<()> {

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use hcomm_telemetry::Shape;
+
 use super::Force;
 use super::call::{Call, Prepared, RunInfo, hash_of, words};
 use super::group::Group;
+use super::record;
 use crate::config::Config;
 use crate::engine::{Aliasing, Compiled, MAX_TRACKS};
 use crate::error::{Error, OperationName, Result};
@@ -68,7 +71,8 @@ pub(crate) fn prepare(group: &Group, config: &Config, call: &Call, in_place: boo
     }
     let element = call.dtype.size();
     let aliasing = aliasing(call, in_place, group.me);
-    let compile = |request: &Request| -> Result<Arc<Compiled>> {
+    let root = call.collective.rooted().then_some(call.root);
+    let compile = |request: &Request, info: &RunInfo| -> Result<(Arc<Compiled>, Arc<Shape>)> {
         let plan = plan::build(request, group.me)?;
         if plan.tracks.len() > MAX_TRACKS {
             return Err(Error::Unsuited {
@@ -78,25 +82,33 @@ pub(crate) fn prepare(group: &Group, config: &Config, call: &Call, in_place: boo
             });
         }
         let reducer = call.collective.reduces().then(|| Reducer::new(call.dtype, call.op));
-        Ok(Arc::new(Compiled::new(&plan, element, reducer, aliasing)))
+        let size = largest_count(request).saturating_mul(element as u64);
+        let shape = record::shape(group, call, info, size, root, &plan);
+        Ok((Arc::new(Compiled::new(&plan, element, reducer, aliasing)), Arc::new(shape)))
     };
-    let plan = compile(&request)?;
-    let remote = if choice.remote && group.size() > 1 {
-        Some(compile(&Request { remote: true, algorithm: Algorithm::Direct, ..request.clone() })?)
+    let info = RunInfo {
+        algorithm: choice.algorithm,
+        chunk_bytes: if request.chunk >= largest_count(&request) { 0 } else { choice.chunk_bytes },
+        channels: choice.channels,
+        transport: group.transport(),
+    };
+    let (plan, shape) = compile(&request, &info)?;
+    let (remote, remote_shape) = if choice.remote && group.size() > 1 {
+        let direct = RunInfo { algorithm: Algorithm::Direct, chunk_bytes: 0, channels: 1, ..info.clone() };
+        let request = Request { remote: true, algorithm: Algorithm::Direct, ..request.clone() };
+        let (plan, shape) = compile(&request, &direct)?;
+        (Some(plan), Some(shape))
     } else {
-        None
+        (None, None)
     };
     let bytes = |count: u64| count as usize * element;
     let output_count = request.output_count(group.me);
     Ok(Prepared {
         plan,
         remote,
-        info: RunInfo {
-            algorithm: choice.algorithm,
-            chunk_bytes: if request.chunk >= largest_count(&request) { 0 } else { choice.chunk_bytes },
-            channels: choice.channels,
-            transport: group.transport(),
-        },
+        info,
+        shape,
+        remote_shape,
         // Plans in place and out of place differ in their messages, so all ranks must agree on it.
         hash: hash_of(&(
             &call.normalised(),

@@ -6,6 +6,7 @@
 use super::call::Prepared;
 use super::drive::{NoHold, drive};
 use super::group::Group;
+use super::record::Log;
 use super::watch::Watch;
 use crate::engine::{Buffers, Compiled, Lane, Run};
 use crate::error::Result;
@@ -44,11 +45,11 @@ impl Exchange {
     pub fn all_registered(
         &mut self,
         watch: &Watch<'_>,
+        log: &mut Log<'_>,
         prepared: &Prepared,
         buffers: Buffers,
         stamp: u32,
-        lane: &mut Lane,
-        run: &mut Run,
+        (lane, run): (&mut Lane, &mut Run),
     ) -> Result<bool> {
         let heap = &watch.world.heap;
         // An empty buffer has nothing to reach, so it is no hindrance.
@@ -58,7 +59,7 @@ impl Exchange {
         let notes = Buffers { input: mine.as_ptr().cast(), output: self.notes.as_mut_ptr().cast() };
         run.begin(&self.plan, lane, notes, stamp.into());
         // SAFETY: `mine` and `self.notes` outlive the call and hold one note a rank.
-        unsafe { drive(lane, run, &self.plan, watch, &mut NoHold)? };
+        unsafe { drive(lane, run, &self.plan, watch, log, &mut NoHold)? };
         if self.notes.iter().flatten().any(|&offset| offset == PLAIN) {
             return Ok(false);
         }

@@ -1,7 +1,6 @@
 //! What a waiting call looks at, and the errors that it ends with: each names ranks, and all ranks of a job agree on the
 //! first failure through the control plane.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::call::describe;
@@ -194,10 +193,5 @@ impl Watch<'_> {
 }
 
 impl World {
-    /// The slot in which a lane's calls are written down.
-    pub fn activity(&self, key: u64) -> Option<Arc<crate::control::Activity>> {
-        Some(self.membership.as_ref()?.activity(key))
-    }
-
     pub(super) const DESCRIBE: fn(&[u64; 4]) -> String = describe;
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hcomm_telemetry::Recorder;
 use serde::{Deserialize, Serialize};
 
 use super::group::Group;
@@ -92,6 +93,7 @@ pub(crate) struct World {
     addresses: Vec<Vec<String>>,
     pub(super) membership: Option<Membership>,
     server: Option<StoreServer>,
+    pub(super) telemetry: Option<Arc<Recorder>>,
     infos: Vec<RankInfo>,
 }
 
@@ -167,9 +169,11 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
         addresses: Vec::new(),
         membership: None,
         server,
+        telemetry: None,
         infos,
         place,
     };
+    world.telemetry = world.start_telemetry();
     let shared: Vec<bool> = (0..world.place.size).map(|rank| mapped.contains(&rank)).collect();
     let parts = LaneParts::reserve(&world, &shared)?;
     let addresses = world.endpoint.as_ref().map(Endpoint::addresses).unwrap_or_default();

@@ -60,6 +60,19 @@ pub struct Config {
     pub transport: Transports,
     /// What is told on stderr.
     pub debug: Debug,
+    /// Whether operations are recorded for tools to see, and where.
+    pub telemetry: Telemetry,
+}
+
+/// Whether operations are recorded for tools to see, and where; see `docs/telemetry.md`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Telemetry {
+    /// Not at all.
+    Off,
+    /// In the first usual folder that takes it.
+    On,
+    /// In this folder.
+    Folder(PathBuf),
 }
 
 /// Type in which 16-bit floats accumulate.
@@ -113,6 +126,7 @@ impl Default for Config {
             host_id: None,
             transport: Transports { shm: true, tcp: true },
             debug: Debug::Warn,
+            telemetry: Telemetry::On,
         }
     }
 }

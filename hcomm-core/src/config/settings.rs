@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{Config, Debug, Precision, Transports};
+use super::{Config, Debug, Precision, Telemetry, Transports};
 use crate::plan::Algorithm;
 use crate::units::{parse_duration, parse_size};
 
@@ -134,7 +134,9 @@ pub const SETTINGS: &[Setting] = &[
     later("HCOMM_SECRET", "", "any text", "what the ranks of a job prove to each other", |_, text| some_text(text)),
     later("HCOMM_TUNING_FILE", "", "a path", "what was measured here, for the tuner", |_, text| some_text(text)),
     later("HCOMM_TOPO_FILE", "", "a path", "the machine's topology, in place of what is found", |_, text| some_text(text)),
-    later("HCOMM_TELEMETRY", "1", YES_OR_NO, "whether operations are recorded for the monitor", |_, text| yes_or_no(text).map(drop)),
+    setting("HCOMM_TELEMETRY", "1", "0 or 1 (no or yes, off or on, false or true), or the absolute path of a folder",
+        "whether operations are recorded for hcomm-monitor and others to see, and where",
+        |config, text| { config.telemetry = telemetry(text)?; Ok(()) }),
 ];
 
 /// `None` for `auto`.
@@ -155,6 +157,15 @@ fn algorithm(text: &str) -> Result<Algorithm, String> {
 fn yes_or_no(text: &str) -> Result<bool, String> {
     let words = [("0", false), ("1", true), ("no", false), ("yes", true), ("off", false), ("on", true)];
     choose(text, &words).or_else(|_| choose(text, &[("false", false), ("true", true)]))
+}
+
+fn telemetry(text: &str) -> Result<Telemetry, String> {
+    match yes_or_no(text) {
+        Ok(true) => Ok(Telemetry::On),
+        Ok(false) => Ok(Telemetry::Off),
+        Err(_) if text.starts_with('/') => Ok(Telemetry::Folder(text.into())),
+        Err(reason) => Err(reason),
+    }
 }
 
 fn number(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {

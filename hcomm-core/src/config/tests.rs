@@ -32,7 +32,7 @@ const VALUES: &[(&str, &[&str], &[&str])] = &[
     ("HCOMM_SECRET", &["s3cret"], &[]),
     ("HCOMM_TUNING_FILE", &["/etc/hcomm/tuning"], &[]),
     ("HCOMM_TOPO_FILE", &["topo.xml"], &[]),
-    ("HCOMM_TELEMETRY", &["0", "1"], &["some"]),
+    ("HCOMM_TELEMETRY", &["0", "1", "on", "/run/here"], &["some", "a/b", ""]),
 ];
 
 fn from_env(variables: &[(&str, &str)]) -> (Result<Config>, Vec<String>) {
@@ -112,6 +112,7 @@ fn values_reach_their_fields() {
         ("host_id", "h"),
         ("transport", "tcp"),
         ("debug", "info"),
+        ("telemetry", "/run/here"),
     ] {
         config.set(name, value).unwrap();
     }
@@ -135,6 +136,7 @@ fn values_reach_their_fields() {
         host_id: Some("h".into()),
         transport: Transports { shm: false, tcp: true },
         debug: Debug::Info,
+        telemetry: Telemetry::Folder("/run/here".into()),
     };
     assert_eq!(config, expected);
 }

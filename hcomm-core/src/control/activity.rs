@@ -1,46 +1,53 @@
 //! What a rank is doing, written by its data plane and read by its membership thread.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use hcomm_telemetry::{Calls, Part};
 
 /// Words that say what a call is, in the writer's own encoding.
 pub type CallWords = [u64; 4];
 
-/// Calls that are remembered: ranks that disagree may find out a few calls later.
+/// Calls that are told of: ranks that disagree may find out a few calls later.
 const RECENT: usize = 4;
 
 /// The latest calls of one communicator. The data plane writes it with plain stores; a reader in between may see the words of
-/// one call with the number of the next, which does not matter: it is read to say where a rank *stays*.
-#[derive(Debug, Default)]
+/// one call with the number of the next, which does not matter: it is read to say where a rank *stays*. Lies in the telemetry
+/// file, if there is one, so that each call is written down once for both.
+#[derive(Debug)]
 pub struct Activity {
-    begun: AtomicU64,
-    ended: AtomicU64,
-    /// Call n in slot n modulo [`RECENT`].
-    words: [[AtomicU64; 4]; RECENT],
+    calls: Part<Calls>,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self { calls: Calls::apart() }
+    }
+}
+
+impl From<Part<Calls>> for Activity {
+    fn from(calls: Part<Calls>) -> Self {
+        Self { calls }
+    }
 }
 
 impl Activity {
     /// Call `number`, counted from 1, begins.
+    #[inline]
     pub fn begin(&self, number: u64, words: CallWords) {
-        for (slot, word) in self.words[number as usize % RECENT].iter().zip(words) {
-            slot.store(word, Ordering::Relaxed);
-        }
-        self.begun.store(number, Ordering::Relaxed);
+        self.calls.begin(number, words);
     }
 
     /// Call `number` has ended.
+    #[inline]
     pub fn end(&self, number: u64) {
-        self.ended.store(number, Ordering::Relaxed);
+        self.calls.end(number);
     }
 
     /// One line for the store.
     pub(super) fn line(&self, communicator: u64, describe: fn(&CallWords) -> String) -> String {
-        let (begun, ended) = (self.begun.load(Ordering::Relaxed), self.ended.load(Ordering::Relaxed));
-        let text = |number: u64| {
-            let slot = &self.words[number as usize % RECENT];
-            describe(&std::array::from_fn(|i| slot[i].load(Ordering::Relaxed))).replace(['\n', '\r', '\t'], " ")
-        };
+        let (begun, ended) = self.calls.state();
+        let text = |number: u64| describe(&self.calls.words(number)).replace(['\n', '\r', '\t'], " ");
         let operations: Vec<String> = recent(begun).map(text).collect();
         format!("{communicator} {begun} {ended} {}\n", operations.join("\t"))
     }

@@ -137,10 +137,10 @@ impl Membership {
         self.shared.verdict.get()
     }
 
-    /// The slot in which calls of `communicator` (any number that all its ranks agree on) are written down; it is told of
-    /// as long as anyone keeps it.
-    pub fn activity(&self, communicator: u64) -> Arc<Activity> {
-        self.shared.state().activities.entry(communicator).or_default().clone()
+    /// Tells of the calls of `communicator` (any number that all its ranks agree on) that are written down in `activity`, as
+    /// long as anyone else keeps it.
+    pub fn tell_of(&self, communicator: u64, activity: &Arc<Activity>) {
+        self.shared.state().activities.insert(communicator, Arc::clone(activity));
     }
 
     /// Whether `rank` has left in good order.
@@ -480,7 +480,11 @@ mod tests {
     #[test]
     fn laggards_are_named_with_what_they_do() {
         let mut job = job(4, None);
-        let kept = [0, 1, 2].map(|rank| job.member(rank).activity(1));
+        let kept = [0, 1, 2].map(|rank| {
+            let activity = Arc::new(Activity::default());
+            job.member(rank).tell_of(1, &activity);
+            activity
+        });
         kept[0].begin(2, [8, 0, 0, 0]);
         kept[1].begin(1, [8, 0, 0, 0]);
         kept[1].end(1);

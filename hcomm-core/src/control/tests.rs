@@ -252,7 +252,8 @@ fn member(rank: usize) -> Member {
 fn rank_as_a_process() {
     let (Ok(rank), Ok(url)) = (std::env::var(RANK_OF_CHILD), std::env::var("HCOMM_STORE")) else { return };
     let membership = Membership::join(connect(&url, "job", LONG).unwrap(), member(rank.parse().unwrap())).unwrap();
-    let activity = membership.activity(1);
+    let activity = Arc::new(Activity::default());
+    membership.tell_of(1, &activity);
     activity.begin(41, [0; 4]);
     println!("joined");
     let _ = std::io::stdin().read(&mut [0]); // until the parent ends

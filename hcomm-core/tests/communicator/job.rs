@@ -12,6 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const ACT: &str = "HCOMM_LAUNCH_TEST_ACT";
+/// Where the ranks of all tests keep their telemetry.
+pub const TELEMETRY: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/telemetry");
 const JOB_ID: &str = "test";
 /// No job takes longer, on the slowest machine; one that does hangs.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -78,6 +80,7 @@ impl Job {
                 .env("HCOMM_JOB_ID", JOB_ID)
                 .env("HCOMM_STORE", format!("tcp://{address}"))
                 .env("HCOMM_TIMEOUT", "60s")
+                .env("HCOMM_TELEMETRY", TELEMETRY)
                 .envs(server.as_ref().map(|_| ("HCOMM_STORE_SERVED", "1")))
                 .envs(self.hosts.get(rank).map(|host| ("HCOMM_HOST_ID", host)))
                 .envs(self.environment.iter().cloned())

@@ -8,6 +8,7 @@ mod job;
 mod memory;
 mod messages;
 mod requests;
+mod telemetry;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -17,9 +18,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 type Named = (&'static str, fn());
 
 const ACTS: &[&[Named]] =
-    &[bits::ACTS, collectives::ACTS, failures::ACTS, memory::ACTS, messages::ACTS, requests::ACTS];
+    &[bits::ACTS, collectives::ACTS, failures::ACTS, memory::ACTS, messages::ACTS, requests::ACTS, telemetry::ACTS];
 const TESTS: &[&[Named]] =
-    &[collectives::TESTS, bits::TESTS, requests::TESTS, messages::TESTS, memory::TESTS, failures::TESTS];
+    &[collectives::TESTS, bits::TESTS, requests::TESTS, messages::TESTS, memory::TESTS, failures::TESTS, telemetry::TESTS];
 
 /// Tests at a time: some of them only wait.
 const ABREAST: usize = 4;

@@ -1,0 +1,157 @@
+//! Telemetry of real ranks: what they did is what a reader sees, and a failed rank leaves a record.
+
+use std::path::{Path, PathBuf};
+
+use hcomm_core::plan::Algorithm;
+use hcomm_core::reduce::ReduceOp;
+use hcomm_core::telemetry::{ALGORITHMS, ELEMENTS, KINDS, OPERATIONS, Reader, Snapshot, State, find, stalls};
+use hcomm_core::{Collective, Communicator, DataType};
+use nix::sys::signal::Signal;
+
+use super::job::{Job, TELEMETRY, say};
+
+pub const ACTS: &[(&str, fn())] = &[("known_operations", known_operations), ("late", late)];
+pub const TESTS: &[(&str, fn())] = &[
+    ("names_are_those_of_the_library", names),
+    ("operations_are_seen_as_they_were", || {
+        for transport in ["shm", "tcp"] {
+            let folder = tempfile::tempdir().unwrap();
+            let said = Job::new("known_operations", 2)
+                .env("HCOMM_TELEMETRY", folder.path().display())
+                .env("HCOMM_TRANSPORT", transport)
+                .run();
+            assert_eq!(said.concat(), Vec::<String>::new());
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+        }
+    }),
+    ("without_a_folder_a_job_runs_on", || {
+        let said = Job::new("known_operations", 2).env("HCOMM_TELEMETRY", "/proc/none").run();
+        assert_eq!(said.concat(), ["no telemetry"; 2]);
+    }),
+    ("a_stopped_rank_is_seen_by_a_reader", stopped),
+];
+
+fn names() {
+    assert_eq!(Collective::ALL.map(Collective::name), KINDS[..10]);
+    assert!(Collective::ALL.iter().enumerate().all(|(at, collective)| *collective as usize == at));
+    assert_eq!(Algorithm::ALL.map(Algorithm::name), ALGORITHMS);
+    assert!(Algorithm::ALL.iter().enumerate().all(|(at, algorithm)| *algorithm as usize == at));
+    assert_eq!(DataType::ALL.map(DataType::name), ELEMENTS);
+    assert!(DataType::ALL.iter().enumerate().all(|(at, dtype)| *dtype as usize == at));
+    assert_eq!(ReduceOp::ALL.map(ReduceOp::name), OPERATIONS);
+    assert!(ReduceOp::ALL.iter().enumerate().all(|(at, op)| *op as usize == at));
+}
+
+fn snapshots(folder: &Path) -> Vec<Snapshot> {
+    let found = find(&[folder.to_owned()]).into_iter().filter(|found| found.path.parent() == Some(folder));
+    let mut all: Vec<Snapshot> = found.map(|found| found.reader.unwrap().snapshot().unwrap()).collect();
+    all.sort_by_key(|snapshot| snapshot.identity.rank);
+    all
+}
+
+fn known_operations() {
+    let mut c = Communicator::init().unwrap();
+    let peer = 1 - c.rank();
+    let (mut small, mut large) = ([1_f32; 2], c.alloc::<f32>(1 << 18).unwrap());
+    let mut gathered = [0_u8; 2000];
+    for _ in 0..1000 {
+        c.all_reduce_in_place(&mut small, ReduceOp::Max).unwrap();
+    }
+    for _ in 0..7 {
+        c.all_reduce_in_place(&mut large, ReduceOp::Max).unwrap();
+        c.all_gather(&[0_u8; 1000], &mut gathered).unwrap();
+        c.send_receive(&[0_u8; 100], peer, &mut gathered[..100], peer).unwrap();
+    }
+    if c.profile_stats().is_none() {
+        say("no telemetry");
+        return;
+    }
+    let folder = PathBuf::from(std::env::var("HCOMM_TELEMETRY").unwrap());
+    // Here all have done the same, and wait for each other until all have looked.
+    let own: Vec<_> = c
+        .profile_stats()
+        .unwrap()
+        .operations
+        .iter()
+        .flat_map(|profile| &profile.sizes)
+        .map(|o| (o.kind.name(), o.class_bytes(), o.count, o.bytes, o.errors))
+        .collect();
+    assert_eq!(
+        own,
+        [
+            ("all_reduce", 8, 1000, 8000, 0),
+            ("all_reduce", 1 << 20, 7, 7 << 20, 0),
+            ("all_gather", 1024, 7, 14_000, 0),
+            ("send_receive", 64, 7, 700, 0)
+        ]
+    );
+    c.barrier().unwrap();
+    let all = snapshots(&folder);
+    assert_eq!(all.iter().map(|s| s.identity.rank).collect::<Vec<_>>(), [0, 1]);
+    for snapshot in &all {
+        assert_eq!((&snapshot.state, &snapshot.identity.job[..]), (&State::Running, "test"));
+        let operation = |kind: &str, from: u64| {
+            snapshot.operations.iter().find(|o| (o.kind.name(), o.class_bytes()) == (kind, from)).unwrap()
+        };
+        let (tiny, large) = (operation("all_reduce", 8), operation("all_reduce", 1 << 20));
+        assert_eq!((tiny.count, large.count, large.bytes), (1000, 7, 7 << 20));
+        assert_eq!((large.timed, large.durations.total(), large.algorithm.is_some()), (7, 7, true));
+        assert!(tiny.timed < 1000 && tiny.durations.total() > 900, "{} timed", tiny.timed);
+        assert!(snapshot.records.iter().any(|record| record.kind.name() == "all_gather" && record.bytes == 2000));
+        let link = &snapshot.links[0];
+        assert_eq!(link.peer, 1 - snapshot.identity.rank);
+        // Each way 1 MiB at least (two halves) for each large one, whichever algorithm ran.
+        assert!(link.sent_bytes >= 7 << 20 && link.received_bytes >= 7 << 20, "{link:?}");
+        assert_eq!(link.transport, Some(c.last_run().transport));
+    }
+    c.barrier().unwrap();
+}
+
+fn late() {
+    let mut c = Communicator::init().unwrap();
+    c.barrier().unwrap();
+    if c.rank() == 1 {
+        say("away");
+        nix::sys::signal::raise(Signal::SIGSTOP).unwrap();
+    }
+    let result = c.all_reduce_in_place(&mut [1_f32; 64], ReduceOp::Sum);
+    if let Err(error) = result {
+        say(error);
+    }
+}
+
+fn stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let timeout = |job: Job| job.env("HCOMM_TELEMETRY", folder.path().display()).env("HCOMM_TIMEOUT", "3s");
+    let mut job = timeout(Job::new("late", 3)).start();
+    job.await_line(1, "away");
+    // In time, before the operation gives up.
+    let stall = loop {
+        let found = stalls(&snapshots(folder.path()), 300_000_000);
+        if let Some(stall) = found.into_iter().find(|stall| stall.inside.len() == 2) {
+            break stall;
+        }
+    };
+    assert_eq!((stall.kind.name(), stall.bytes, stall.number), ("all_reduce", Some(256), 2));
+    assert_eq!((&stall.inside[..], &stall.late[..]), (&[0, 2][..], &[(1, 1)][..]));
+    assert_eq!((&stall.stopped[..], stall.unseen), (&[1][..], 0));
+    assert!(stall.awaited.contains(&1), "{stall:?}");
+
+    // The others give up and leave records, which name it.
+    for end in job.end_of(&[0, 2]) {
+        let error = end.said.concat();
+        let path = error.split(" is in ").nth(1).unwrap_or_else(|| panic!("{error}"));
+        let path = path.split(".jsonl").next().unwrap().to_owned() + ".jsonl";
+        let lines: Vec<serde_json::Value> =
+            std::fs::read_to_string(&path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[0]["schema"], "hcomm-flight/1");
+        assert_eq!(lines[0]["world_size"], 3);
+        let lane = lines.iter().find(|line| line["line"] == "lane").unwrap();
+        assert_eq!((&lane["begun"], &lane["ended"]), (&2.into(), &1.into()));
+        assert_eq!(lane["now"]["operation"], "all_reduce");
+        let awaited = lane["now"]["awaited_ranks"].as_array().unwrap();
+        assert!(awaited.contains(&1.into()), "{lane}");
+    }
+    job.signal(1, Signal::SIGCONT);
+    assert!(Path::new(TELEMETRY).is_absolute() && Reader::open(Path::new("/nowhere/x")).is_err());
+}
