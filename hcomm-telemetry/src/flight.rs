@@ -11,11 +11,15 @@ use crate::read::{Lane, Operation, Record, Snapshot};
 /// Name and version of the form.
 pub const SCHEMA: &str = "hcomm-flight/1";
 
+/// Timed operations in a record at most: the latest.
+const RECORDS: usize = 256;
+
 /// The record of a rank whose operation failed with `error` (and its stable code).
 pub fn lines(snapshot: &Snapshot, code: &str, error: &str) -> String {
     let mut values = vec![process(snapshot, code, error)];
     values.extend(snapshot.lanes.iter().map(|lane| lane_line(snapshot, lane)));
-    values.extend(snapshot.records.iter().map(|record| record_line(snapshot, record)));
+    let older = snapshot.records.len().saturating_sub(RECORDS);
+    values.extend(snapshot.records.iter().skip(older).map(|record| record_line(snapshot, record)));
     values.extend(snapshot.operations.iter().map(operation_line));
     values.iter().map(|value| format!("{value}\n")).collect()
 }

@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::{Mode, SFlag, fchmod, fstat, mkdirat};
+use nix::fcntl::{AtFlags, OFlag, open, openat};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 
 /// End of the name of a telemetry file.
 const EXTENSION: &str = ".telemetry";
 /// End of the name of a flight record.
 pub(crate) const FLIGHT_EXTENSION: &str = ".flight.jsonl";
+/// Flight records that are kept in a folder: those of a few failed jobs.
+const MAX_FLIGHT_RECORDS: usize = 256;
 /// Bytes of a job's name that go into a file name.
 const MAX_JOB: usize = 64;
 
@@ -116,11 +118,29 @@ impl Folder {
 
     /// Names of the telemetry files in it, in order.
     pub(crate) fn names(&self) -> Vec<OsString> {
+        self.names_that_end(EXTENSION)
+    }
+
+    /// Removes all flight records but the latest.
+    pub(crate) fn remove_old_flight_records(&self) {
+        let mut records: Vec<_> =
+            self.names_that_end(FLIGHT_EXTENSION).into_iter().map(|name| (self.age(&name), name)).collect();
+        records.sort();
+        let old = records.len().saturating_sub(MAX_FLIGHT_RECORDS);
+        records.iter().take(old).for_each(|(_, name)| self.remove(name));
+    }
+
+    /// When a file was last written; only to compare.
+    fn age(&self, name: &OsStr) -> i64 {
+        fstatat(&self.handle, name, AtFlags::AT_SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_mtime)
+    }
+
+    fn names_that_end(&self, end: &str) -> Vec<OsString> {
         let again = openat(&self.handle, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
         let Ok(mut dir) = again.and_then(Dir::from_fd) else { return Vec::new() };
         let names = dir.iter().filter_map(Result::ok);
         let names = names.filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_owned()));
-        let mut names: Vec<OsString> = names.filter(|name| name.ends_with(EXTENSION)).map(OsString::from).collect();
+        let mut names: Vec<OsString> = names.filter(|name| name.ends_with(end)).map(OsString::from).collect();
         names.sort();
         names
     }
@@ -203,5 +223,10 @@ mod tests {
         assert!(folder.open(OsStr::new("b.0.1.telemetry")).is_err());
         folder.remove(&name);
         assert_eq!(folder.names(), ["b.0.1.telemetry"]);
+        for number in 0..MAX_FLIGHT_RECORDS + 3 {
+            std::fs::write(path.join(format!("{number}{FLIGHT_EXTENSION}")), "").unwrap();
+        }
+        folder.remove_old_flight_records();
+        assert_eq!(folder.names_that_end(FLIGHT_EXTENSION).len(), MAX_FLIGHT_RECORDS);
     }
 }

@@ -19,8 +19,15 @@ type Named = (&'static str, fn());
 
 const ACTS: &[&[Named]] =
     &[bits::ACTS, collectives::ACTS, failures::ACTS, memory::ACTS, messages::ACTS, requests::ACTS, telemetry::ACTS];
-const TESTS: &[&[Named]] =
-    &[collectives::TESTS, bits::TESTS, requests::TESTS, messages::TESTS, memory::TESTS, failures::TESTS, telemetry::TESTS];
+const TESTS: &[&[Named]] = &[
+    collectives::TESTS,
+    bits::TESTS,
+    requests::TESTS,
+    messages::TESTS,
+    memory::TESTS,
+    failures::TESTS,
+    telemetry::TESTS,
+];
 
 /// Tests at a time: some of them only wait.
 const ABREAST: usize = 4;

@@ -31,15 +31,13 @@ pub const TESTS: &[(&str, fn())] = &[
     ("a_stopped_rank_is_seen_by_a_reader", stopped),
 ];
 
+/// The numbers in the file are those of the enumerations.
 fn names() {
-    assert_eq!(Collective::ALL.map(Collective::name), KINDS[..10]);
-    assert!(Collective::ALL.iter().enumerate().all(|(at, collective)| *collective as usize == at));
-    assert_eq!(Algorithm::ALL.map(Algorithm::name), ALGORITHMS);
-    assert!(Algorithm::ALL.iter().enumerate().all(|(at, algorithm)| *algorithm as usize == at));
-    assert_eq!(DataType::ALL.map(DataType::name), ELEMENTS);
-    assert!(DataType::ALL.iter().enumerate().all(|(at, dtype)| *dtype as usize == at));
-    assert_eq!(ReduceOp::ALL.map(ReduceOp::name), OPERATIONS);
-    assert!(ReduceOp::ALL.iter().enumerate().all(|(at, op)| *op as usize == at));
+    let name = |names: &[&'static str], number: usize| names[number];
+    Collective::ALL.map(|collective| assert_eq!(name(&KINDS, collective as usize), collective.name()));
+    Algorithm::ALL.map(|algorithm| assert_eq!(name(&ALGORITHMS, algorithm as usize), algorithm.name()));
+    DataType::ALL.map(|dtype| assert_eq!(name(&ELEMENTS, dtype as usize), dtype.name()));
+    ReduceOp::ALL.map(|op| assert_eq!(name(&OPERATIONS, op as usize), op.name()));
 }
 
 fn snapshots(folder: &Path) -> Vec<Snapshot> {
@@ -100,8 +98,8 @@ fn known_operations() {
         assert!(snapshot.records.iter().any(|record| record.kind.name() == "all_gather" && record.bytes == 2000));
         let link = &snapshot.links[0];
         assert_eq!(link.peer, 1 - snapshot.identity.rank);
-        // Each way 1 MiB at least (two halves) for each large one, whichever algorithm ran.
-        assert!(link.sent_bytes >= 7 << 20 && link.received_bytes >= 7 << 20, "{link:?}");
+        // Each way half of each large one at least, whichever algorithm ran.
+        assert!(link.sent_bytes >= 7 << 19 && link.received_bytes >= 7 << 19, "{link:?}");
         assert_eq!(link.transport, Some(c.last_run().transport));
     }
     c.barrier().unwrap();
@@ -128,9 +126,11 @@ fn stopped() {
     // In time, before the operation gives up.
     let stall = loop {
         let found = stalls(&snapshots(folder.path()), 300_000_000);
-        if let Some(stall) = found.into_iter().find(|stall| stall.inside.len() == 2) {
+        if let Some(stall) = found.into_iter().find(|stall| stall.inside.len() == 2 && !stall.awaited.is_empty()) {
             break stall;
         }
+        // Leaves the processors to the ranks.
+        std::thread::sleep(std::time::Duration::from_millis(10));
     };
     assert_eq!((stall.kind.name(), stall.bytes, stall.number), ("all_reduce", Some(256), 2));
     assert_eq!((&stall.inside[..], &stall.late[..]), (&[0, 2][..], &[(1, 1)][..]));
@@ -140,7 +140,7 @@ fn stopped() {
     // The others give up and leave records, which name it.
     for end in job.end_of(&[0, 2]) {
         let error = end.said.concat();
-        let path = error.split(" is in ").nth(1).unwrap_or_else(|| panic!("{error}"));
+        let path = error.split("did last is in ").nth(1).unwrap_or_else(|| panic!("{error}"));
         let path = path.split(".jsonl").next().unwrap().to_owned() + ".jsonl";
         let lines: Vec<serde_json::Value> =
             std::fs::read_to_string(&path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -218,6 +218,7 @@ impl Recorder {
     /// The system's words.
     pub fn write_flight_record(&self, lines: &[u8]) -> std::io::Result<PathBuf> {
         let name = OsString::from(format!("{}{FLIGHT_EXTENSION}", self.stem));
+        self.folder.remove_old_flight_records();
         // Another failure of the same process supersedes the first.
         self.folder.remove(&name);
         self.folder.create(&name)?.write_all(lines)?;
