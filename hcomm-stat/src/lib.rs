@@ -1,7 +1,7 @@
 //! hcomm-stat: are the links of this machine up, clean and set up right?
 //!
-//! What a machine has comes from `hcomm-topology`. Here a link is put together and judged ([`links`]), its counters are sampled
-//! ([`sample`]) and shown (`show`, `json`), and the settings around it are gone through (`check`).
+//! What a machine has comes from `hcomm-topology`. Here a link is put together and judged (`links`), its counters are sampled
+//! (`sample`) and shown (`show`, `json`), and the settings around it are gone through (`check`).
 
 #![allow(missing_docs)] // a program: its manual is `--help`
 

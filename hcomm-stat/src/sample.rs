@@ -60,7 +60,7 @@ impl Sample {
         self.protocols.get(protocol)?.get(name).and_then(|value| u64::try_from(*value).ok())
     }
 
-    /// TCP segments sent, and those of them sent again (RFC 1213 counts the latter apart, Linux in both).
+    /// TCP segments sent, without those sent again, and those sent again (RFC 1213, tcpOutSegs and tcpRetransSegs).
     pub fn tcp(&self) -> Option<Tcp> {
         Some(Tcp { sent: self.protocol("Tcp", "OutSegs")?, again: self.protocol("Tcp", "RetransSegs")? })
     }

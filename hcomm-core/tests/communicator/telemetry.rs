@@ -34,10 +34,12 @@ pub const TESTS: &[(&str, fn())] = &[
 /// The numbers in the file are those of the enumerations.
 fn names() {
     let name = |names: &[&'static str], number: usize| names[number];
-    Collective::ALL.map(|collective| assert_eq!(name(&KINDS, collective as usize), collective.name()));
-    Algorithm::ALL.map(|algorithm| assert_eq!(name(&ALGORITHMS, algorithm as usize), algorithm.name()));
-    DataType::ALL.map(|dtype| assert_eq!(name(&ELEMENTS, dtype as usize), dtype.name()));
-    ReduceOp::ALL.map(|op| assert_eq!(name(&OPERATIONS, op as usize), op.name()));
+    Collective::ALL.into_iter().for_each(|collective| assert_eq!(name(&KINDS, collective as usize), collective.name()));
+    Algorithm::ALL
+        .into_iter()
+        .for_each(|algorithm| assert_eq!(name(&ALGORITHMS, algorithm as usize), algorithm.name()));
+    DataType::ALL.into_iter().for_each(|dtype| assert_eq!(name(&ELEMENTS, dtype as usize), dtype.name()));
+    ReduceOp::ALL.into_iter().for_each(|op| assert_eq!(name(&OPERATIONS, op as usize), op.name()));
 }
 
 fn snapshots(folder: &Path) -> Vec<Snapshot> {

@@ -89,7 +89,7 @@ mod tests {
     fn ties_are_shared_out() {
         // GPU0 could take either NIC, GPU1 only the first: GPU0 has to give way.
         let labels: Vec<String> = ["GPU0", "GPU1", "GPU2", "GPU3", "NIC0", "NIC1"].map(str::to_owned).to_vec();
-        let near = |gpu: usize, nic: usize| !(gpu == 1 && nic == 5 || gpu == 3 && nic == 5);
+        let near = |gpu: usize, nic: usize| nic == 4 || gpu == 0 || gpu == 2;
         let word = |a: usize, b: usize| match (a.min(b), a.max(b)) {
             (a, b) if a == b => "X",
             (gpu @ 0..=3, nic @ 4..=5) if near(gpu, nic) => "PIX",
