@@ -63,7 +63,7 @@ pub struct Bench {
     ///
     /// Known: all_reduce, reduce_scatter, all_gather, broadcast, reduce, scatter, gather, all_to_all, sendrecv, barrier, and
     /// with uneven counts all_gather_v, reduce_scatter_v, all_to_all_v.
-    #[arg(value_name = "COLLECTIVE,...")]
+    #[arg(value_name = "COLLECTIVE")]
     collectives: Vec<String>,
 
     /// First size [default: 8]
@@ -137,10 +137,24 @@ pub struct Bench {
     #[arg(short = 'n', long, allow_hyphen_values = true, value_name = "N", help_heading = "Timing")]
     iters: Option<u64>,
     /// Time each cell for about so long instead of -n
-    #[arg(long, allow_hyphen_values = true, value_name = "DURATION", conflicts_with = "iters", help_heading = "Timing")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "DURATION",
+        conflicts_with = "iters",
+        help_heading = "Timing"
+    )]
     time: Option<String>,
     /// Iterations before the timed ones
-    #[arg(short = 'w', long, allow_hyphen_values = true, alias = "warmup_iters", value_name = "N", default_value_t = 5, help_heading = "Timing")]
+    #[arg(
+        short = 'w',
+        long,
+        allow_hyphen_values = true,
+        alias = "warmup_iters",
+        value_name = "N",
+        default_value_t = 5,
+        help_heading = "Timing"
+    )]
     warmup: u64,
     /// Operations an iteration; times are of one operation
     #[arg(short = 'm', long, allow_hyphen_values = true, alias = "agg_iters", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Timing")]

@@ -94,7 +94,8 @@ pub fn channel_counts(flag: &str, text: &str) -> Result<Vec<Option<usize>>> {
 fn settings<T>(flag: &str, text: &str, value: impl Fn(&Config) -> T) -> Result<Vec<T>> {
     let item = |word: &str| {
         let mut config = Config::default();
-        config.set(flag, word.trim())?;
+        let refuse = |error| Failure { hint: "auto leaves the choice to the library".into(), ..Failure::from(error) };
+        config.set(flag, word.trim()).map_err(refuse)?;
         Ok(value(&config))
     };
     text.split(',').map(item).collect()

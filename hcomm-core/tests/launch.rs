@@ -134,7 +134,15 @@ fn launcher(plan: &str) -> ExitCode {
         _ => panic!("{plan}"),
     };
     let environment = vec![(ACT.to_owned(), std::env::var(ACT).unwrap())];
-    report(launch::run(&Launch { plan, program, args: Vec::new(), environment, bind: true, timeout, debug: Debug::Warn }))
+    report(launch::run(&Launch {
+        plan,
+        program,
+        args: Vec::new(),
+        environment,
+        bind: true,
+        timeout,
+        debug: Debug::Warn,
+    }))
 }
 
 fn report(outcome: hcomm_core::Result<launch::Outcome>) -> ExitCode {
@@ -351,12 +359,8 @@ fn ranks_of_another_launcher_meet(launcher: &str, args: &[&str]) {
 
 fn a_served_store_out_of_reach_is_told_with_what_to_do() {
     let url = format!("tcp://127.0.0.1:{}", free_port());
-    let variables = [
-        ("HCOMM_RANK", "1"),
-        ("HCOMM_WORLD_SIZE", "2"),
-        ("HCOMM_STORE", url.as_str()),
-        ("HCOMM_STORE_SERVED", "1"),
-    ];
+    let variables =
+        [("HCOMM_RANK", "1"), ("HCOMM_WORLD_SIZE", "2"), ("HCOMM_STORE", url.as_str()), ("HCOMM_STORE_SERVED", "1")];
     let lookup = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
     let place = launch::detect(&lookup).unwrap().unwrap();
     let error = place.open_store(Duration::from_millis(20), Debug::Off).err().unwrap().to_string();

@@ -68,7 +68,8 @@ impl Watch<'_> {
             LinkError::Closed(cause) => self.lost(fault.peer, cause, waited),
             LinkError::Stamp { .. } | LinkError::Length { .. } => {
                 let (mine, theirs) = self.disagreement(fault.peer);
-                let error = Error::Mismatch { rank: self.name(self.group.me), mine, peer: self.name(fault.peer), theirs };
+                let error =
+                    Error::Mismatch { rank: self.name(self.group.me), mine, peer: self.name(fault.peer), theirs };
                 self.agreed(error, waited)
             }
             LinkError::Protocol(what) => {
@@ -138,7 +139,11 @@ impl Watch<'_> {
             let all = membership.laggards(self.activity, u64::MAX, self.group.world_ranks.iter().copied())?;
             let stopped = all.iter().filter(|one| one.is_silent()).map(|one| {
                 let silent = one.silent.unwrap_or_default().as_secs_f64();
-                format!("{} on {} has come to this call, but is silent for {silent:.1} s", self.group.name(one.rank), one.host)
+                format!(
+                    "{} on {} has come to this call, but is silent for {silent:.1} s",
+                    self.group.name(one.rank),
+                    one.host
+                )
             });
             let stopped = stopped.collect::<Vec<_>>().join("; ");
             return Ok(match stopped.is_empty() {

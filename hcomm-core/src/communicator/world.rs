@@ -275,7 +275,8 @@ impl Meeting {
             match store.wait(key, NOTICE) {
                 Err(_) if store.broken().is_none() => {
                     let (size, most) = (self.place.size, left().as_secs());
-                    self.place.tell(self.debug, &format!("waiting for rank {rank} of {size} ({what}), {most} s at most"));
+                    self.place
+                        .tell(self.debug, &format!("waiting for rank {rank} of {size} ({what}), {most} s at most"));
                 }
                 done => return done,
             }

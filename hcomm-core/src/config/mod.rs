@@ -209,7 +209,10 @@ impl Config {
         let mut text = String::new();
         std::fs::File::open(path).map_err(failed)?.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
         if text.len() as u64 > MOST_BYTES {
-            return Err(Error::system(format!("read settings from {shown}"), format!("longer than {MOST_BYTES} bytes")));
+            return Err(Error::system(
+                format!("read settings from {shown}"),
+                format!("longer than {MOST_BYTES} bytes"),
+            ));
         }
         let table: toml::Table = text.parse().map_err(|cause: toml::de::Error| Error::Setting {
             name: "configuration file".into(),

@@ -66,12 +66,7 @@ struct View {
 
 impl FileStore {
     /// Takes part in the job of this name under `parent`, which must exist.
-    pub(super) fn open(
-        parent: &Path,
-        job_id: &str,
-        timeout: Duration,
-        tell: &mut dyn FnMut(&str),
-    ) -> Result<Self> {
+    pub(super) fn open(parent: &Path, job_id: &str, timeout: Duration, tell: &mut dyn FnMut(&str)) -> Result<Self> {
         let url = format!("file://{}", parent.display());
         let start = Instant::now();
         let mut told = false;

@@ -104,7 +104,10 @@ fn wait_for_all(
         let (count, here) = (here.len(), here.join(", "));
         if !told && start.elapsed() >= NOTICE {
             told = true;
-            tell(&format!("waiting for other nodes, {} s at most: {count} of {nodes} have come ({here})", timeout.as_secs()));
+            tell(&format!(
+                "waiting for other nodes, {} s at most: {count} of {nodes} have come ({here})",
+                timeout.as_secs()
+            ));
         }
         if left.is_zero() {
             return Err(Error::Startup(format!(

@@ -92,11 +92,13 @@ pub fn run(launch: &Launch) -> Result<Outcome> {
             let outcome = run_on_hosts(&ranks, hosts, agent.as_deref(), &signals)?;
             match server {
                 // A job of one rank needs no store.
-                Some(server) if outcome.code == 0 && size > 1 && server.served() < size => Err(Error::Startup(format!(
-                    "only {} of {size} ranks came, though nothing failed: the launch agent is run as COMMAND HOST PROGRAM \
+                Some(server) if outcome.code == 0 && size > 1 && server.served() < size => {
+                    Err(Error::Startup(format!(
+                        "only {} of {size} ranks came, though nothing failed: the launch agent is run as COMMAND HOST PROGRAM \
                      ARGUMENT, and must run PROGRAM on HOST and pass its standard input on",
-                    server.served()
-                ))),
+                        server.served()
+                    )))
+                }
                 _ => Ok(outcome),
             }
         }
@@ -128,7 +130,8 @@ fn run_joined(launch: &Launch, url: &str, nodes: usize, ranks: usize, signals: &
             return Ok(Outcome { code: 128 + number, words: Vec::new() }); // what has been met so far ends with the process
         }
     }
-    let node = meeting.join().map_err(|_| Error::Startup("the thread that meets the other nodes panicked".into()))??;
+    let node =
+        meeting.join().map_err(|_| Error::Startup("the thread that meets the other nodes panicked".into()))??;
     let alarm = Alarm::new()?;
     let watch = node.watch(alarm.clone())?;
     let ranks = local_ranks(launch, node.first, ranks, node.size, url.to_owned(), job_id);

@@ -243,8 +243,12 @@ fn not_coming_to_a_part() {
         let named = |said: &String| said.contains(of_all) || said.contains(of_part);
         assert!(said.iter().all(named), "{transport}: {said:#?}");
         let of_rank_1 = &said[1];
-        assert!(of_rank_1.contains(of_part) || of_rank_1.contains("rank 0 of the job (not in this communicator)")
-            || of_rank_1.contains("rank 2 of the job (not in this communicator)"), "{transport}: {said:#?}");
+        assert!(
+            of_rank_1.contains(of_part)
+                || of_rank_1.contains("rank 0 of the job (not in this communicator)")
+                || of_rank_1.contains("rank 2 of the job (not in this communicator)"),
+            "{transport}: {said:#?}"
+        );
     }
 }
 
