@@ -29,7 +29,7 @@ pub use machine::{
     Vendor,
 };
 pub use numa::{numa_node_of, read_numa};
-pub use pci::{below_own_best, degraded, read_pci};
+pub use pci::{below_own_best, degraded, possible, read_pci};
 pub use pci_address::PciAddress;
 pub use placement::place_ranks;
 pub use root::{Folder, Root};

@@ -17,6 +17,7 @@ use crate::launch::Place;
 use crate::session::handshake::LinkId;
 use crate::topology::cpus::Cpus;
 use crate::topology::interfaces;
+use crate::topology::local::Local;
 use crate::transport::shm::{Domain, Heap};
 use crate::transport::tcp::{Endpoint, Options, PeerAddress, TcpLink, Tuning};
 
@@ -109,8 +110,10 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     let mut domain = Domain::start(&place.job_id, place.rank, Arc::clone(&heap))?;
 
     let cpus = Cpus::of_this_process();
+    let facts = Local::new(config.topo_file.as_deref())?;
+    let node = facts.numa_node(&cpus);
     let hello = Hello {
-        info: this_rank(&place, &cpus)?,
+        info: this_rank(&place, &cpus, node)?,
         host_id: place.host_id.clone().map_or_else(network_id, Ok)?,
         network: network_id()?,
         domain: domain.address(),
@@ -151,7 +154,12 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
         });
     }
     let endpoint = if mapped.len() + 1 < place.size {
-        Some(open_endpoint(&config, &place, networks.iter().all(|&network| network == networks[0]))?)
+        Some(open_endpoint(
+            &config,
+            &place,
+            |name| node.is_some() && facts.numa_node_of_interface(name) == node,
+            networks.iter().all(|&network| network == networks[0]),
+        )?)
     } else {
         None
     };
@@ -295,7 +303,7 @@ fn processors_of<'a>(ranks: impl Iterator<Item = &'a Hello>) -> usize {
     all.len().min(quotas).max(1)
 }
 
-fn this_rank(place: &Place, cpus: &Cpus) -> Result<RankInfo> {
+fn this_rank(place: &Place, cpus: &Cpus, node: Option<u32>) -> Result<RankInfo> {
     let host = nix::unistd::gethostname().map_err(|error| Error::system("gethostname", error))?;
     Ok(RankInfo {
         rank: place.rank,
@@ -303,7 +311,7 @@ fn this_rank(place: &Place, cpus: &Cpus) -> Result<RankInfo> {
         host: place.host_id.clone().unwrap_or_else(|| host.to_string_lossy().into_owned()),
         host_index: 0,
         cpu: cpus.bound_to(),
-        numa: cpus.numa_node(),
+        numa: node.map(|node| node as usize),
     })
 }
 
@@ -315,9 +323,17 @@ fn network_id() -> Result<String> {
     Ok(format!("{} {}", boot.trim(), namespace.display()))
 }
 
-/// The endpoint, and on how many interfaces traffic is to be spread.
-fn open_endpoint(config: &Config, place: &Place, one_network: bool) -> Result<(Endpoint, u16)> {
-    let found = interfaces::list()?;
+/// The endpoint, and on how many interfaces traffic is to be spread. `near` says which interfaces are next to this rank's memory.
+fn open_endpoint(
+    config: &Config,
+    place: &Place,
+    near: impl Fn(&str) -> bool,
+    one_network: bool,
+) -> Result<(Endpoint, u16)> {
+    let mut found = interfaces::list()?;
+    for interface in &mut found {
+        interface.near = near(&interface.name);
+    }
     let filter = config.socket_ifname.as_deref().map(interfaces::Filter::parse).transpose()?;
     let choices = interfaces::choose(&found, filter.as_ref(), one_network)?;
     for choice in &choices {

@@ -37,6 +37,8 @@ pub struct Config {
     pub buffer_pool_size: u64,
     /// Network interfaces, as the user wrote them; `None` takes those that route to the peers.
     pub socket_ifname: Option<String>,
+    /// File of the machine's topology (NCCL's or hwloc's XML); `None` asks the system.
+    pub topo_file: Option<PathBuf>,
     /// Threads that drive background requests; `None` is 75 % of the cores ([`Config::threads_of`]).
     pub threads: Option<usize>,
     /// Longest time that an operation may stand still, and that ranks wait for each other at the start.
@@ -102,6 +104,7 @@ impl Default for Config {
             buffer_size: 256 << 20,
             buffer_pool_size: 256 << 20,
             socket_ifname: None,
+            topo_file: None,
             threads: None,
             timeout: Duration::from_secs(300),
             precision: Precision::F32,

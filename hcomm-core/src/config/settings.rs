@@ -134,7 +134,9 @@ pub const SETTINGS: &[Setting] = &[
         |_, text| percentage(text)),
     later("HCOMM_SECRET", "", "any text", "what the ranks of a job prove to each other", |_, text| some_text(text)),
     later("HCOMM_TUNING_FILE", "", "a path", "what was measured here, for the tuner", |_, text| some_text(text)),
-    later("HCOMM_TOPO_FILE", "", "a path", "the machine's topology, in place of what is found", |_, text| some_text(text)),
+    setting("HCOMM_TOPO_FILE", "", "the path of a file in NCCL's or hwloc's XML",
+        "which processors and interfaces are next to which memory, in place of what the system says",
+        |config, text| { some_text(text)?; config.topo_file = Some(text.into()); Ok(()) }),
     later("HCOMM_TELEMETRY", "1", YES_OR_NO, "whether operations are recorded for the monitor", |_, text| yes_or_no(text).map(drop)),
 ];
 

@@ -1,7 +1,7 @@
 //! How many processors this process may really use: the smaller of its affinity mask and the quota of its control groups, as
 //! [`hcomm_topology::read_limits`] tells them.
 
-use hcomm_topology::{Root, numa_node_of, read_limits};
+use hcomm_topology::{Root, read_limits};
 
 /// The processors that this process may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,12 +33,6 @@ impl Cpus {
             [one] => Some(one),
             _ => None,
         }
-    }
-
-    /// The NUMA node that has all of them; `None` where they are on several, and where the system names none.
-    pub fn numa_node(&self) -> Option<usize> {
-        let cpus = self.allowed.iter().filter_map(|cpu| u32::try_from(*cpu).ok()).collect();
-        numa_node_of(&Root::this_machine(), &cpus).map(|node| node as usize)
     }
 }
 

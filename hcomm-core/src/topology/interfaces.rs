@@ -39,6 +39,8 @@ pub struct Interface {
     pub speed_mbit: Option<u64>,
     /// A default route leaves by it.
     pub default_route: bool,
+    /// It is known to be next to the memory of this rank.
+    pub near: bool,
     /// IPv4 and IPv6 addresses, without link-local ones.
     pub addresses: Vec<Subnet>,
 }
@@ -223,6 +225,7 @@ pub fn list_under(root: &Path, addresses: &[(String, Subnet)]) -> Result<Vec<Int
                 .and_then(|text| text.parse().ok())
                 .filter(|speed| ![0, u64::from(u16::MAX), u64::from(u32::MAX)].contains(speed)),
             default_route: defaults.contains(&name),
+            near: false,
             addresses: addresses
                 .iter()
                 .filter(|(interface, subnet)| *interface == name && !link_local(subnet.address))
@@ -279,7 +282,7 @@ fn default_routes(root: &Path) -> Vec<String> {
 }
 
 /// The addresses to listen on, most useful first: physical before virtual interfaces, then the faster, then those with
-/// a default route, IPv4 before IPv6. Loopback is taken only when `one_host` says that no rank is elsewhere, and
+/// a default route, then those next to this rank's memory, IPv4 before IPv6. Loopback is taken only when `one_host` says that no rank is elsewhere, and
 /// then alone, unless the filter names something else. A filter that names interfaces is obeyed, bridges included.
 ///
 /// # Errors
@@ -297,7 +300,13 @@ pub fn choose(interfaces: &[Interface], filter: Option<&Filter>, one_host: bool)
     };
     let mut found: Vec<&Interface> = interfaces.iter().filter(fits).collect();
     found.sort_by_key(|interface| {
-        (interface.kind, Reverse(interface.speed_mbit.unwrap_or(0)), !interface.default_route, &interface.name)
+        (
+            interface.kind,
+            Reverse(interface.speed_mbit.unwrap_or(0)),
+            !interface.default_route,
+            !interface.near,
+            &interface.name,
+        )
     });
     let class = |interface: &Interface| (interface.kind, interface.speed_mbit);
     let best = found.iter().find(|interface| !interface.addresses.is_empty()).map(|interface| class(interface));
@@ -342,6 +351,9 @@ impl Interface {
         words.extend(self.speed_mbit.map(|speed| format!("{speed} Mbit/s")));
         if self.default_route {
             words.push("default route".into());
+        }
+        if self.near {
+            words.push("next to this rank's memory".into());
         }
         words.join(", ")
     }

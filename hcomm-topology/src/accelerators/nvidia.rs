@@ -174,3 +174,81 @@ fn target(address: Option<PciAddress>, vendor: u16, pci: &[PciFunction], found: 
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::path::PathBuf;
+    use std::process::Command;
+
+    /// The stub of NVML, compiled; `None`, with a line that says so, where there is no compiler.
+    fn stub(folder: &std::path::Path) -> Option<PathBuf> {
+        let library = folder.join("libnvidia-ml-stub.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/accelerators/nvml_stub.rs");
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let built = Command::new(rustc)
+            .args(["--edition", "2024", "--crate-type", "cdylib", "-o"])
+            .args([library.as_os_str(), source.as_ref()])
+            .output();
+        match built {
+            Ok(output) if output.status.success() => Some(library),
+            other => {
+                // Past the harness, which keeps the output of tests that pass to itself.
+                let _ = writeln!(std::io::stderr(), "skipped: the stub of NVML cannot be compiled: {other:?}");
+                None
+            }
+        }
+    }
+
+    fn function(address: &str, class: u32, vendor: u16) -> PciFunction {
+        let (class, vendor) = (Some(class), Some(vendor));
+        PciFunction { class, vendor, ..PciFunction::unknown(address.parse().unwrap()) }
+    }
+
+    #[test]
+    fn what_nvml_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(library) = stub(folder.path()) else { return };
+        let pci = [
+            function("0000:19:00.0", 0x030200, 0x10de),
+            function("0000:3b:00.0", 0x030200, 0x10de),
+            function("0000:5d:00.0", 0x068000, 0x10de),
+        ];
+        let mut found = Found { accelerators: super::super::functions(&pci), ..Found::default() };
+        add_nvml(library.as_os_str(), &pci, &mut found);
+        let [first, second] = &found.accelerators[..] else { panic!("{found:?}") };
+        assert_eq!(first.model.as_deref(), Some("H100 80GB HBM3"));
+        assert_eq!((first.memory_bytes, first.memory_used_bytes), (Some(85_520_809_984), Some(1 << 30)));
+        assert_eq!(
+            (first.utilisation_percent, first.temperature_c, first.power_w),
+            (Some(93.0), Some(45.0), Some(612.5))
+        );
+        assert_eq!((first.uuid.as_deref(), first.id.name.as_deref()), (Some("GPU-0"), Some("nvml0")));
+        // The second fails in all but its place, and the library lacks other functions altogether.
+        assert_eq!(second.id.name.as_deref(), Some("nvml1"));
+        assert_eq!((second.memory_bytes, second.power_w, &second.model), (None, None, &None));
+        let link = |to, count| AcceleratorLink {
+            from: 0,
+            to,
+            kind: LinkKind::NvLink,
+            count: Some(count),
+            hops: Some(1),
+            mb_per_s: None,
+        };
+        assert_eq!(found.links, [link(LinkTarget::Accelerator(1), 2), link(LinkTarget::Switch, 1)]);
+        assert!(found.notes.iter().any(|note| note.contains("1 of its NVLinks")), "{:?}", found.notes);
+        assert!(found.notes.iter().any(|note| note.contains("NVML device 2")), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn no_library() {
+        let mut found = Found::default();
+        add_nvml("libhcomm-no-such.so".as_ref(), &[], &mut found);
+        assert_eq!(found, Found::default(), "no NVIDIA device, so nothing is missed");
+        let pci = [function("0000:19:00.0", 0x030200, 0x10de)];
+        found.accelerators = super::super::functions(&pci);
+        add_nvml("libhcomm-no-such.so".as_ref(), &pci, &mut found);
+        assert!(found.notes[0].contains("NVML") && found.accelerators[0].memory_bytes.is_none(), "{:?}", found.notes);
+    }
+}

@@ -80,3 +80,27 @@ impl Assignment<'_> {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ties_are_shared_out() {
+        // GPU0 could take either NIC, GPU1 only the first: GPU0 has to give way.
+        let labels: Vec<String> = ["GPU0", "GPU1", "GPU2", "GPU3", "NIC0", "NIC1"].map(str::to_owned).to_vec();
+        let near = |gpu: usize, nic: usize| nic == 4 || gpu == 0 || gpu == 2;
+        let word = |a: usize, b: usize| match (a.min(b), a.max(b)) {
+            (a, b) if a == b => "X",
+            (gpu @ 0..=3, nic @ 4..=5) if near(gpu, nic) => "PIX",
+            _ => "SYS",
+        };
+        let words: Vec<Vec<String>> = (0..6).map(|a| (0..6).map(|b| word(a, b).to_owned()).collect()).collect();
+        let graph = Graph::from_words(&labels, &words).unwrap();
+        assert_eq!(graph.assign_nics(&[0, 1, 2, 3]), [Some(5), Some(4), Some(5), Some(4)]);
+        assert_eq!(graph.nearest_nics(0).unwrap().nics, [4, 5]);
+        assert_eq!(graph.assign_nics(&[1, 1, 1]), [Some(4); 3]);
+        let alone = Graph::from_words(&labels[..1], &[vec!["X".to_owned()]]).unwrap();
+        assert_eq!((alone.nearest_nics(0), alone.assign_nics(&[0])), (None, vec![None]));
+    }
+}

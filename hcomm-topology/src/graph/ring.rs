@@ -272,3 +272,83 @@ fn heuristic(n: usize, costs: &[u64]) -> Vec<usize> {
     }
     order
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A graph of `n` GPUs with the word that `word` gives for each pair.
+    fn graph(n: usize, word: impl Fn(usize, usize) -> String) -> Graph {
+        let labels: Vec<String> = (0..n).map(|at| format!("GPU{at}")).collect();
+        let row = |a: usize| (0..n).map(|b| if a == b { "X".to_owned() } else { word(a.min(b), a.max(b)) }).collect();
+        let words: Vec<Vec<String>> = (0..n).map(row).collect();
+        Graph::from_words(&labels, &words).unwrap()
+    }
+
+    #[test]
+    fn direct_links_alone_where_such_a_ring_exists() {
+        // Two pairs with bridges: the ring has both.
+        let pairs = graph(4, |a, b| if (a, b) == (0, 2) || (a, b) == (1, 3) { "NV4".into() } else { "SYS".into() });
+        let ring = pairs.ring(&[0, 1, 2, 3]).unwrap();
+        assert_eq!(ring.weakest, Relation::Sys);
+        let next = |device: usize| ring.order.iter().position(|at| *at == device).unwrap();
+        assert!([(0, 2), (1, 3)].iter().all(|(a, b)| matches!(next(*a).abs_diff(next(*b)), 1 | 3)), "{ring:?}");
+        assert_eq!(pairs.rings(&[0, 1, 2, 3]).len(), 1);
+        // A cycle of links, and nothing else near.
+        let cycle = graph(6, |a, b| {
+            if [(0, 3), (1, 3), (1, 4), (2, 4), (2, 5), (0, 5)].contains(&(a, b)) { "NV1" } else { "PIX" }.into()
+        });
+        let ring = cycle.ring(&[0, 1, 2, 3, 4, 5]).unwrap();
+        assert_eq!((ring.order, ring.lanes), (vec![0, 5, 2, 4, 1, 3], Some(1)));
+    }
+
+    #[test]
+    fn rings_share_no_lane() {
+        let mesh = graph(8, |_, _| "NV1".into());
+        let rings = mesh.rings(&(0..8).collect::<Vec<_>>());
+        assert_eq!(rings.len(), 3, "seven lanes at each device are three rings and one over");
+        assert!(rings.iter().all(|ring| ring.lanes == Some(1)));
+        assert_eq!(graph(2, |_, _| "NV4".into()).rings(&[0, 1]).len(), 1);
+        assert!(graph(1, |_, _| String::new()).rings(&[0]).is_empty());
+        assert!(mesh.rings(&[]).is_empty() && mesh.ring(&[99]).is_none());
+    }
+
+    #[test]
+    fn the_best_of_all_orders() {
+        // Against every order of seven devices.
+        let word = |a: usize, b: usize| format!("NV{}", 1 + (a * 7 + b * 5 + a * b) % 6);
+        let graph = graph(7, word);
+        let narrowest = |order: &[usize]| {
+            let pairs = order.iter().zip(order.iter().cycle().skip(1));
+            pairs.map(|(a, b)| 1 + (a.min(b) * 7 + a.max(b) * 5 + a * b) % 6).min().unwrap()
+        };
+        fn orders(prefix: &mut Vec<usize>, n: usize, best: &mut usize, narrowest: &dyn Fn(&[usize]) -> usize) {
+            if prefix.len() == n {
+                *best = narrowest(prefix).max(*best);
+            }
+            for next in (0..n).filter(|next| !prefix.contains(next)).collect::<Vec<_>>() {
+                prefix.push(next);
+                orders(prefix, n, best, narrowest);
+                prefix.pop();
+            }
+        }
+        let mut best = 0;
+        orders(&mut vec![0], 7, &mut best, &narrowest);
+        assert_eq!(narrowest(&graph.ring(&[0, 1, 2, 3, 4, 5, 6]).unwrap().order), best);
+    }
+
+    #[test]
+    fn many_devices_take_no_time() {
+        let word = |a: usize, b: usize| if (a + b).is_multiple_of(3) { "NV2".into() } else { "SYS".into() };
+        let all: Vec<usize> = (0..16).collect();
+        let sixteen = graph(16, word);
+        let ring = sixteen.ring(&all).unwrap();
+        assert_eq!(ring.order.len(), 16);
+        let many = graph(72, |_, _| "NV18".into());
+        assert_eq!(many.rings(&(0..72).collect::<Vec<_>>())[0].lanes, Some(18));
+        let mixed = graph(40, word);
+        let mut order = mixed.ring(&(0..40).collect::<Vec<_>>()).unwrap().order;
+        order.sort_unstable();
+        assert_eq!(order, (0..40).collect::<Vec<_>>());
+    }
+}

@@ -55,7 +55,7 @@ impl<'a> Groups<'a> {
 }
 
 /// A line of `/proc/self/cgroup`: `4:cpu,cpuacct:/job`, `0::/a/b`.
-fn membership(line: &str) -> Option<(String, String)> {
+pub(super) fn membership(line: &str) -> Option<(String, String)> {
     let mut fields = line.splitn(3, ':');
     let (_id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
     if path.len() > LONGEST_PATH || controllers.len() > LONGEST_PATH {
@@ -67,7 +67,7 @@ fn membership(line: &str) -> Option<(String, String)> {
 }
 
 /// A line of `/proc/self/mounts` (fstab(5)) that mounts groups.
-fn mount(line: &str) -> Option<(String, PathBuf)> {
+pub(super) fn mount(line: &str) -> Option<(String, PathBuf)> {
     let mut words = line.split_whitespace();
     let (_device, point, kind, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
     let controllers = match kind {

@@ -12,6 +12,9 @@ use crate::{RdmaPort, RdmaPortState, Root};
 /// As many entries of a GID table are read; the specification allows 65535, adapters have up to a few hundred.
 const MOST_GIDS: u32 = 1024;
 
+/// The permissive identifier, which a port has before a subnet manager gives it one (InfiniBand specification, 4.1.3).
+const NO_LID: u32 = 0xffff;
+
 /// The RDMA ports of a machine. A device without port folders (a tree copied in part) has its first port, of which nothing is known.
 pub fn read_rdma(root: &Root) -> Vec<RdmaPort> {
     let class = Path::new("sys/class/infiniband");
@@ -26,6 +29,7 @@ fn read_device(root: &Root, folder: &Path, device: String) -> Vec<RdmaPort> {
         ports.push(1);
     }
     let several = ports.len() > 1;
+    let lid = |path: PathBuf| root.hex(path).and_then(|lid| u32::try_from(lid).ok()).filter(|lid| *lid != NO_LID);
     let pci = pci_of(root, folder);
     let port = |port: u32| {
         let at = |file: &str| folder.join(format!("ports/{port}/{file}"));
@@ -42,8 +46,8 @@ fn read_device(root: &Root, folder: &Path, device: String) -> Vec<RdmaPort> {
             rate_gbit_per_s: rate.gbit_per_s,
             width: rate.width,
             speed_name: rate.name,
-            lid: root.hex(at("lid")).and_then(|lid| u32::try_from(lid).ok()).filter(|_| !ethernet),
-            sm_lid: root.hex(at("sm_lid")).and_then(|lid| u32::try_from(lid).ok()).filter(|_| !ethernet),
+            lid: lid(at("lid")).filter(|_| !ethernet),
+            sm_lid: lid(at("sm_lid")).filter(|_| !ethernet),
             firmware: words(root, &folder.join("fw_ver")),
             board_id: words(root, &folder.join("board_id")),
             hca_type: words(root, &folder.join("hca_type")),

@@ -56,6 +56,17 @@ pub fn degraded(functions: &[PciFunction], at: usize) -> Option<bool> {
     )
 }
 
+/// GT/s and lanes that the link of `functions[at]` could run at: what both its ends can do. Where only one end tells, what that one can.
+/// Which end is the other is said at [`degraded`].
+pub fn possible(functions: &[PciFunction], at: usize) -> (Option<f32>, Option<u8>) {
+    let Some(function) = functions.get(at) else { return (None, None) };
+    let ends = other_ends(functions, function);
+    let speed = ends.iter().filter_map(|end| end.link.max_speed_gt_per_s).reduce(f32::max);
+    let width = ends.iter().filter_map(|end| end.link.max_width).max();
+    let own = (function.link.max_speed_gt_per_s, function.link.max_width);
+    (own.0.into_iter().chain(speed).reduce(f32::min), own.1.into_iter().chain(width).min())
+}
+
 /// What the two ends of a link can do.
 struct Best {
     own: Option<f32>,
@@ -77,7 +88,7 @@ impl Best {
 
 /// The functions at the other end of the link of `function`: one bridge above, or those of the device below.
 fn other_ends<'a>(functions: &'a [PciFunction], function: &PciFunction) -> Vec<&'a PciFunction> {
-    let find = |address| functions.binary_search_by_key(&address, |f| f.address).ok().and_then(|at| functions.get(at));
+    let find = |address| functions.iter().find(|function| function.address == address);
     if is_lower_port(function, find) {
         return functions.iter().filter(|below| below.parent == Some(function.address)).collect();
     }
@@ -164,6 +175,10 @@ mod tests {
             None,       // no link is told
         ];
         assert_eq!(flags, expected);
+        let best: Vec<_> = [0, 1, 3, 6, 7].iter().map(|at| possible(&tree, *at)).collect();
+        let both = |speed, width| (Some(speed), Some(width));
+        let expected = [both(16.0, 16), both(32.0, 16), both(8.0, 16), both(16.0, 16), both(32.0, 16)];
+        assert_eq!(best, expected);
         assert_eq!(below_own_best(&tree[3]), Some(true));
         assert_eq!(below_own_best(&tree[5]), Some(false));
         assert_eq!(below_own_best(&tree[8]), None);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::root::Folder;
 use crate::{CpuSet, PciAddress, PciFunction, Root};
 use header::Header;
-pub use link::{below_own_best, degraded};
+pub use link::{below_own_best, degraded, possible};
 
 /// Folders below `sys/devices/pci*` are searched no deeper; PCI itself ends at 256 buses, real trees at about ten.
 const DEEPEST: usize = 40;

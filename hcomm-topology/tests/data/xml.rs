@@ -40,7 +40,7 @@ fn text(value: Option<impl ToString>) -> Value {
     value.map_or(Value::Null, |value| json!(value.to_string()))
 }
 
-fn function(machine: &Machine, address: &str) -> PciFunction {
+pub fn function(machine: &Machine, address: &str) -> PciFunction {
     let address: PciAddress = address.parse().unwrap();
     let found = machine.pci.iter().find(|function| function.address == address);
     found.unwrap_or_else(|| panic!("no function {address}")).clone()
@@ -177,7 +177,7 @@ fn nccl_devices(tally: &mut Tally, name: &str, machine: &Machine, expected: &Val
 fn what_is_written_gives_the_same_matrix() {
     let mut tally = Tally::new("NCCL XML written and read again");
     let mut machines: Vec<(String, Machine)> = Vec::new();
-    for folder in ["nccl-topo"] {
+    for folder in ["nccl-topo", "hwloc-xml"] {
         machines.extend(files(folder).into_iter().map(|(name, machine, _)| (name, machine)));
     }
     for (name, machine) in &machines {

@@ -11,7 +11,7 @@ fn subnet(text: &str) -> Subnet {
 
 fn interface(name: &str, kind: Kind, addresses: &[&str]) -> Interface {
     let addresses = addresses.iter().map(|text| subnet(text)).collect();
-    Interface { name: name.into(), up: true, kind, speed_mbit: None, default_route: false, addresses }
+    Interface { name: name.into(), up: true, kind, speed_mbit: None, default_route: false, near: false, addresses }
 }
 
 fn sockets(texts: &[&str]) -> Vec<SocketAddr> {
@@ -239,4 +239,17 @@ fn traffic_is_spread_over_interfaces_as_good_as_the_best() {
     assert_eq!(order[4..], ["fd00:1::1", "10.2.1.1"]);
     let named = Filter::parse("eno1,veth0").unwrap();
     assert_eq!(rails(&choose(&found, Some(&named), false).unwrap()), 1);
+}
+
+#[test]
+fn of_equal_interfaces_the_one_next_to_memory_goes_first() {
+    let far = interface("a0", Kind::Physical, &["10.0.0.1/24"]);
+    let near = Interface { near: true, ..interface("b0", Kind::Physical, &["10.0.1.1/24"]) };
+    let routed = Interface { default_route: true, ..interface("c0", Kind::Physical, &["10.0.2.1/24"]) };
+    let fast = Interface { speed_mbit: Some(10_000), ..interface("d0", Kind::Physical, &["10.0.3.1/24"]) };
+    let all = [far.clone(), near.clone(), routed, fast];
+    assert_eq!(chosen(&all, None, false), ["d0 10.0.3.1", "c0 10.0.2.1", "b0 10.0.1.1", "a0 10.0.0.1"]);
+    let choices = choose(&[far, near], None, false).unwrap();
+    assert!(choices[0].reason.contains("next to this rank's memory") && !choices[1].reason.contains("memory"));
+    assert_eq!(rails(&choices), 2, "both carry traffic still");
 }

@@ -16,8 +16,13 @@ pub fn write(machine: &Machine) -> String {
     let rccl = machine.accelerators.iter().any(|device| device.vendor == Some(Vendor::Amd));
     let mut out = String::new();
     open(&mut out, 0, "system", &[("version", if rccl { "2" } else { "1" }.into())], false);
-    let unplaced = None;
-    for numa in machine.numa.iter().map(|node| Some(node.id)).chain([unplaced]) {
+    // Devices may name nodes of which the source says nothing else; -1 stands for none.
+    let devices = machine.pci.iter().map(|function| function.numa_node);
+    let devices = devices
+        .chain(machine.nics.iter().map(|nic| nic.numa_node))
+        .chain(machine.rdma.iter().map(|port| port.numa_node));
+    let nodes: BTreeSet<u32> = machine.numa.iter().map(|node| node.id).chain(devices.flatten()).collect();
+    for numa in nodes.into_iter().map(Some).chain([None]) {
         writer.cpu(&mut out, numa);
     }
     out.push_str("</system>\n");
@@ -76,19 +81,16 @@ impl<'a> Writer<'a> {
     }
 
     fn cpu(&self, out: &mut String, numa: Option<u32>) {
-        let node = |function: &PciFunction| {
-            function.numa_node.filter(|id| self.machine.numa.iter().any(|node| node.id == *id))
-        };
         let tops = self.shown.iter().filter(|(address, above)| {
-            self.around(above).0.is_none() && self.functions.get(address).and_then(|function| node(function)) == numa
+            self.around(above).0.is_none()
+                && self.functions.get(address).and_then(|function| function.numa_node) == numa
         });
         let tops: Vec<PciAddress> = tops.map(|(address, _)| *address).collect();
         let mut inner = String::new();
         for top in tops {
             self.pci(&mut inner, top, 4);
         }
-        let known = |id: &Option<u32>| id.filter(|id| self.machine.numa.iter().any(|node| node.id == *id));
-        let lone = |pci: &Option<PciAddress>, id: &Option<u32>| pci.is_none() && known(id) == numa;
+        let lone = |pci: &Option<PciAddress>, id: &Option<u32>| pci.is_none() && *id == numa;
         self.nets(&mut inner, 4, lone);
         if inner.is_empty() && numa.is_none() {
             return;

@@ -1,0 +1,186 @@
+//! Links as a table.
+
+use std::fmt::Write;
+
+use hcomm_cli::{Cell, Column, Screen, Table};
+use hcomm_topology::net::Counters;
+
+use crate::View;
+use crate::links::{Device, Health, Link};
+use crate::sample::{DROPS, ERRORS, Growth, RECEIVED, RETRANSMITS, SENT, Tcp};
+use crate::units;
+
+/// All links with totals, and what there is to say of them.
+pub fn listing(view: &View<'_>, down: bool, screen: Screen) -> String {
+    let mut text = if view.links.is_empty() { no_links(view, down) } else { table(view, false, screen) };
+    text += &causes(view);
+    if !down {
+        text += &shared_networks(view);
+        text += &view.sample.tcp().map(|tcp| tcp_line(tcp, "since start-up")).unwrap_or_default();
+    }
+    text
+}
+
+/// What changed in an interval.
+pub fn changes(view: &View<'_>, first: bool, screen: Screen) -> String {
+    let mut text = if view.links.is_empty() { no_links(view, false) } else { table(view, true, screen) };
+    if first {
+        text += &causes(view);
+        text += &shared_networks(view);
+    }
+    if let Some(growth) = &view.growth {
+        let when = format!("in {:.1} s", growth.seconds);
+        text += &growth.tcp.map(|tcp| tcp_line(tcp, &when)).unwrap_or_default();
+    }
+    text + "\n"
+}
+
+fn no_links(view: &View<'_>, down: bool) -> String {
+    if down {
+        return "all links are well\n".to_owned();
+    }
+    let folder = view.root.folder();
+    format!("no links: nothing in {0}/sys/class/net but loopback, nor in {0}/sys/class/infiniband\n", folder.display())
+        .replace("//", "/")
+}
+
+fn tcp_line(tcp: Tcp, when: &str) -> String {
+    let percent = tcp.percent().map_or_else(String::new, |percent| format!(" ({percent:.2} %)"));
+    format!("TCP: {} of {} segments sent again{percent} {when}\n", tcp.again, tcp.sent)
+}
+
+fn table(view: &View<'_>, changes: bool, screen: Screen) -> String {
+    let titles = if changes { ["+ERRORS", "+DROPS", "+RETRANS"] } else { ["ERRORS", "DROPS", "RETRANS"] };
+    let columns = [
+        Column::text("NAME").shrink_to(8),
+        Column::text("STATE").shrink_to(8),
+        Column::text("PHYSICAL").drop_rank(7),
+        Column::number("SPEED"),
+        Column::number("MTU").drop_rank(3),
+        Column::text("ADDRESS").shrink_to(15).drop_rank(2),
+        Column::number("NUMA").drop_rank(5),
+        Column::number("RX").drop_rank(1),
+        Column::number("TX").drop_rank(1),
+        Column::number(titles[0]),
+        Column::number(titles[1]).drop_rank(4),
+        Column::number(titles[2]).drop_rank(6),
+    ];
+    let mut table = Table::new(columns);
+    for link in &view.links {
+        table.row(row(view, link, changes));
+    }
+    table.render(screen)
+}
+
+fn row(view: &View<'_>, link: &Link, changes: bool) -> Vec<Cell> {
+    let counters = view.sample.links.get(&link.name);
+    let growth = view.growth.as_ref();
+    let figure = |names: &[&str]| match (changes, growth) {
+        (true, Some(growth)) => added(growth, counters, &link.name, names),
+        _ => total(counters, names),
+    };
+    let state = Cell::of(link.state());
+    let mtu = link.nic().and_then(|nic| nic.mtu);
+    vec![
+        Cell::from(link.name.as_str()),
+        match &link.health {
+            Health::Well => state.good(),
+            Health::Unwell { .. } => state.bad(),
+            Health::Idle(_) | Health::Unknown => state.faint(),
+        },
+        Cell::of(link.physical_state()),
+        Cell::of(link.speed().map(units::speed)),
+        Cell::of(mtu),
+        address(link),
+        Cell::of(link.numa_node()),
+        rate(growth, counters, &link.name, &RECEIVED),
+        rate(growth, counters, &link.name, &SENT),
+        figure(&ERRORS),
+        figure(&DROPS),
+        figure(&RETRANSMITS),
+    ]
+}
+
+/// The first address, and how many more there are; the local identifier of an InfiniBand port; the GID's place of a RoCE port.
+fn address(link: &Link) -> Cell {
+    if let Device::Port(port, _) = &link.device {
+        if let Some(lid) = port.lid.filter(|lid| *lid > 0) {
+            return Cell::from(format!("lid {lid}"));
+        }
+        let roce = link.gid().filter(|_| port.link_layer.as_deref() != Some("InfiniBand"));
+        return Cell::of(roce.map(|gid| format!("{} gid {}", crate::links::gid_address(gid), gid.index)));
+    }
+    let addresses = link.addresses();
+    match addresses.split_first() {
+        None => Cell::unknown(),
+        Some((first, [])) => Cell::from(first.as_str()),
+        Some((first, more)) => Cell::from(format!("{first} +{}", more.len())),
+    }
+}
+
+fn rate(growth: Option<&Growth>, counters: Option<&Counters>, link: &str, names: &[&str]) -> Cell {
+    if has_stopped(counters, names) {
+        return Cell::from("stopped").warning();
+    }
+    match growth.and_then(|growth| growth.links.get(link).map(|difference| (growth, difference))) {
+        Some((_, difference)) if difference.reset => Cell::from("reset").warning(),
+        Some((growth, _)) => Cell::of(growth.per_second(link, names).map(units::rate)),
+        None => Cell::unknown(),
+    }
+}
+
+/// A sum since start-up; with `+` where a counter of it has stopped.
+fn total(counters: Option<&Counters>, names: &[&str]) -> Cell {
+    let Some(sum) = counters.and_then(|counters| counters.sum(names)) else { return Cell::unknown() };
+    match (has_stopped(counters, names), sum) {
+        (true, sum) => Cell::from(format!("{sum}+")).warning(),
+        (false, 0) => Cell::from("0"),
+        (false, sum) => Cell::from(sum.to_string()).warning(),
+    }
+}
+
+/// What was added in the interval; with `+` where a counter of it has stopped.
+fn added(growth: &Growth, counters: Option<&Counters>, link: &str, names: &[&str]) -> Cell {
+    let stopped = has_stopped(counters, names);
+    match growth.links.get(link) {
+        Some(difference) if difference.reset => Cell::from("reset").warning(),
+        Some(difference) => match difference.sum(names) {
+            None if stopped => Cell::from("stopped").warning(),
+            None => Cell::unknown(),
+            Some(sum) if stopped => Cell::from(format!("{sum}+")).warning(),
+            Some(0) => Cell::from("0"),
+            Some(sum) => Cell::from(sum.to_string()).bad(),
+        },
+        None => Cell::unknown(),
+    }
+}
+
+fn has_stopped(counters: Option<&Counters>, names: &[&str]) -> bool {
+    counters.is_some_and(|counters| counters.at_ceiling().any(|name| names.contains(&name)))
+}
+
+/// What is not well, why, and what to do.
+fn causes(view: &View<'_>) -> String {
+    let mut text = String::new();
+    for link in &view.links {
+        if let Health::Unwell { reason, fix } = &link.health {
+            let _ = writeln!(text, "{}: {reason}; {fix}", link.name);
+        }
+    }
+    text
+}
+
+/// F06: networks that two links share, and which of them is used.
+fn shared_networks(view: &View<'_>) -> String {
+    let mut text = String::new();
+    for shared in view.routes.shared() {
+        let Some((used, others)) = shared.interfaces.split_first() else { continue };
+        let _ = writeln!(
+            text,
+            "{} is on {} and {used}: packets to it leave by {used}; give each link a network of its own, or rules (ip rule)",
+            shared.network,
+            others.join(", "),
+        );
+    }
+    text
+}

@@ -1,0 +1,248 @@
+//! The program as a user meets it, on trees that the test makes and on this machine.
+
+use std::fs;
+use std::path::Path;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+/// Exit code, stdout and stderr of a run.
+fn run(name: &str, arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::cargo_bin(name).unwrap().args(arguments).env_remove("COLUMNS").output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().expect("no signal"), text(&output.stdout), text(&output.stderr))
+}
+
+/// A tree of files; with links, `-> TARGET`.
+fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        match text.strip_prefix("-> ") {
+            Some(target) => std::os::unix::fs::symlink(target, path).unwrap(),
+            None => fs::write(path, text).unwrap(),
+        }
+    }
+    folder
+}
+
+fn on(tree: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let mut all = vec!["--sysroot", tree.to_str().unwrap()];
+    all.extend(arguments);
+    run("hcomm-stat", &all)
+}
+
+fn json(tree: &Path, arguments: &[&str]) -> (i32, Value) {
+    let mut all = vec!["--json"];
+    all.extend(arguments);
+    let (code, stdout, stderr) = on(tree, &all);
+    (code, serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("{e}: {stdout} {stderr}")))
+}
+
+/// The verdicts of a check on a subject.
+fn verdict(document: &Value, check: &str, subject: &str) -> Vec<String> {
+    let checks = document["checks"].as_array().unwrap();
+    let fits = |finding: &&Value| finding["check"] == check && finding["subject"] == subject;
+    checks.iter().filter(fits).map(|finding| finding["verdict"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Field reports F08, F11, F13 and F15, and a card in a slot with half the lanes.
+fn sick() -> tempfile::TempDir {
+    const HCA: &str = "sys/devices/pci0000:00/0000:00:01.0/0000:3b:00.0";
+    let at = |rest: &str| format!("{HCA}/{rest}");
+    let port = "infiniband/mlx5_0/ports/1";
+    let files: Vec<(String, &str)> = vec![
+        ("sys/class/net/bonding_masters".into(), "bond0\n"),
+        ("sys/class/net/eth0/operstate".into(), "up\n"),
+        ("sys/class/net/eth0/carrier".into(), "1\n"),
+        ("sys/class/net/eth0/speed".into(), "100000\n"),
+        ("sys/class/net/eth0/duplex".into(), "half\n"),
+        ("sys/class/net/eth0/mtu".into(), "1500\n"),
+        ("sys/class/net/eth0/statistics/rx_bytes".into(), "5\n"),
+        ("sys/class/net/eth1/operstate".into(), "down\n"),
+        ("sys/class/net/eth1/speed".into(), "65535\n"),
+        ("sys/class/net/eth1/carrier".into(), "0\n"),
+        (
+            "sys/class/infiniband/mlx5_0".into(),
+            "-> ../../devices/pci0000:00/0000:00:01.0/0000:3b:00.0/infiniband/mlx5_0",
+        ),
+        ("sys/bus/pci/devices/0000:3b:00.0".into(), "-> ../../../devices/pci0000:00/0000:00:01.0/0000:3b:00.0"),
+        ("sys/bus/pci/devices/0000:00:01.0".into(), "-> ../../../devices/pci0000:00/0000:00:01.0"),
+        ("sys/devices/pci0000:00/0000:00:01.0/class".into(), "0x060400\n"),
+        ("sys/devices/pci0000:00/0000:00:01.0/max_link_width".into(), "16\n"),
+        ("sys/devices/pci0000:00/0000:00:01.0/max_link_speed".into(), "8.0 GT/s PCIe\n"),
+        (at("class"), "0x020700\n"),
+        (at("current_link_width"), "8\n"),
+        (at("max_link_width"), "16\n"),
+        (at("current_link_speed"), "8.0 GT/s PCIe\n"),
+        (at("max_link_speed"), "8.0 GT/s PCIe\n"),
+        (at("infiniband/mlx5_0/device"), "-> ../.."),
+        (at(&format!("{port}/state")), "2: INIT\n"),
+        (at(&format!("{port}/phys_state")), "5: LinkUp\n"),
+        (at(&format!("{port}/rate")), "100 Gb/sec (4X EDR)\n"),
+        (at(&format!("{port}/lid")), "0xffff\n"),
+        (at(&format!("{port}/link_layer")), "InfiniBand\n\n"),
+        (at(&format!("{port}/counters/port_rcv_data")), "1000\n"),
+        (at(&format!("{port}/counters/port_xmit_data")), "4294967295\n"),
+        (at(&format!("{port}/counters/link_downed")), "255\n"),
+        ("sys/class/infiniband/mlx5_1/ports/1/state".into(), "4: ACTIVE\n"),
+        ("sys/class/infiniband/mlx5_1/ports/1/link_layer".into(), "Ethernet\n"),
+        ("sys/class/infiniband/mlx5_1/ports/1/gids/1".into(), "fe80:0000:0000:0000:0ac0:ebff:feda:1cfb\n"),
+        ("sys/class/infiniband/mlx5_1/ports/1/gid_attrs/types/1".into(), "RoCE v2\n"),
+        ("sys/class/infiniband/mlx5_1/ports/1/gids/3".into(), "0000:0000:0000:0000:0000:ffff:c800:d106\n"),
+        ("sys/class/infiniband/mlx5_1/ports/1/gid_attrs/types/3".into(), "RoCE v2\n"),
+        ("proc/sys/net/core/rmem_max".into(), "212992\n"),
+        (
+            "proc/net/route".into(),
+            "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n\
+            eth0 0000A8C0 00000000 0001 0 0 0 00F0FFFF 0 0 0\neth1 0000A8C0 00000000 0001 0 0 0 00F0FFFF 0 0 0\n",
+        ),
+    ];
+    tree(&files.iter().map(|(path, text)| (path.as_str(), *text)).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_sick_machine_is_listed_without_wrong_numbers() {
+    let tree = sick();
+    let (code, text, _) = on(tree.path(), &[]);
+    assert_eq!(code, 0, "{text}");
+    for word in
+        ["eth0", "eth1", "mlx5_0:1", "mlx5_1:1", "100 Gb/s", "INIT", "subnet manager", "200.0.209.6 gid 3", "255+"]
+    {
+        assert!(text.contains(word), "no {word}: {text}");
+    }
+    assert!(text.contains("192.168.0.0/20 is on eth1 and eth0: packets to it leave by eth0"), "{text}");
+    for wrong in ["bonding_masters", "65535", "65.5", "4294967295", "17179869180 B"] {
+        assert!(!text.contains(wrong), "{wrong}: {text}");
+    }
+    let (_, document) = json(tree.path(), &[]);
+    let link = |name: &str| document["links"].as_array().unwrap().iter().find(|link| link["name"] == name).unwrap();
+    assert_eq!(document["schema"], "hcomm-stat/1");
+    assert_eq!(document["jobs"], serde_json::json!([]));
+    assert!(link("eth1")["speed_gbit_per_s"].is_null() && link("eth1")["rx_bytes_per_s"].is_null());
+    assert_eq!(link("mlx5_0:1")["total"]["rx_bytes"], 4000);
+    assert_eq!(link("mlx5_0:1")["counters_at_ceiling"], serde_json::json!(["link_downed", "port_xmit_data_bytes"]));
+    assert_eq!(link("mlx5_1:1")["rdma"]["gid_index"], 3);
+}
+
+#[test]
+fn down_says_what_is_not_well_and_exits_1() {
+    let tree = sick();
+    let (code, text, _) = on(tree.path(), &["--down"]);
+    assert_eq!(code, 1);
+    assert!(text.contains("eth1") && text.contains("mlx5_0:1") && !text.contains("mlx5_1:1"), "{text}");
+    let well = self::tree(&[("sys/class/net/eth0/operstate", "up\n")]);
+    assert_eq!(on(well.path(), &["--down"]).0, 0);
+}
+
+#[test]
+fn check_judges_each() {
+    let (code, document) = json(sick().path(), &["check"]);
+    assert_eq!(code, 3);
+    for (check, subject, expected) in [
+        ("carrier", "eth0", "ok"),
+        ("carrier", "eth1", "fail"),
+        ("duplex", "eth0", "fail"),
+        ("mtu", "eth0", "warn"),
+        ("subnets", "eth0 eth1", "warn"),
+        ("rdma-state", "mlx5_0:1", "fail"),
+        ("rdma-state", "mlx5_1:1", "ok"),
+        ("rdma-gid", "mlx5_1:1", "ok"),
+        ("pcie", "mlx5_0:1", "fail"),
+        ("errors", "mlx5_0:1", "warn"),
+        ("buffers", "system", "warn"),
+        // Nothing of the machine that the test runs on.
+        ("memlock", "system", "unknown"),
+        ("open-files", "system", "unknown"),
+        ("clock", "system", "unknown"),
+        ("huge-pages", "system", "unknown"),
+        ("tcp", "system", "unknown"),
+        ("speed", "eth0", "unknown"),
+    ] {
+        assert_eq!(verdict(&document, check, subject), [expected], "{check} {subject}: {document:#}");
+    }
+    for finding in document["checks"].as_array().unwrap() {
+        let needs = ["warn", "fail"].contains(&finding["verdict"].as_str().unwrap());
+        assert_eq!(!finding["fix"].as_str().unwrap().is_empty(), needs, "{finding}");
+    }
+    let (code, text, _) = on(sick().path(), &["check"]);
+    assert!(code == 3 && text.contains("What to do:") && text.contains("8 GT/s x8, both ends can do more"), "{text}");
+}
+
+#[test]
+fn an_empty_root_has_no_links_and_no_failures() {
+    let empty = tempfile::tempdir().unwrap();
+    let (code, text, _) = on(empty.path(), &[]);
+    assert!(code == 0 && text.contains("no links"), "{text}");
+    assert_eq!(on(empty.path(), &["--down"]).0, 0);
+    let (code, document) = json(empty.path(), &["check"]);
+    assert_eq!(code, 0);
+    assert_eq!((&document["counts"]["fail"], &document["counts"]["ok"]), (&0.into(), &0.into()), "{document:#}");
+}
+
+/// A tree that lives (a container that sees its host's): a counter that fell is no traffic.
+#[test]
+fn intervals_have_one_document_a_line() {
+    let tree = tree(&[("sys/class/net/eth0/operstate", "up\n"), ("sys/class/net/eth0/statistics/rx_bytes", "5\n")]);
+    let (code, text, _) = on(tree.path(), &["-i", "10ms", "--count", "2", "--json"]);
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((code, lines.len()), (0, 2));
+    assert_eq!(lines[1]["links"][0]["interval"]["rx_bytes"], 0);
+    assert_eq!(lines[1]["links"][0]["rx_bytes_per_s"], 0.0);
+}
+
+#[test]
+fn this_machine_is_listed_and_checked() {
+    let (code, text, stderr) = run("hcomm-stat", &["--json"]);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert!(code == 0 && document["sysroot"].is_null(), "{text} {stderr}");
+    assert!(document["interval_s"].as_f64().unwrap() > 0.0);
+    let (code, text, stderr) = run("hcomm-stat", &["check", "--json"]);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert!([0, 3].contains(&code), "{stderr}");
+    assert_ne!(verdict(&document, "open-files", "system"), ["unknown"]);
+}
+
+#[test]
+fn mistakes_exit_2_and_say_what_is_allowed() {
+    for (arguments, words) in [
+        (&["--sysroot", "/no/such/folder"][..], "/no/such/folder"),
+        (&["-i", "0"], "no time at all"),
+        (&["-i", "soon"], "such as 100ms"),
+        (&["--count", "3"], "--interval"),
+        (&["--nosuch"], "--nosuch"),
+        (&["chekc"], "chekc"),
+    ] {
+        let (code, stdout, stderr) = run("hcomm-stat", arguments);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
+        assert!(stderr.contains(words), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn help_version_completions_and_manual() {
+    for (arguments, words) in [
+        (&["--help"][..], "Examples:"),
+        (&["--version"], env!("CARGO_PKG_VERSION")),
+        (&["completions", "bash"], "hcomm-stat"),
+        (&["man"], ".TH"),
+    ] {
+        let (code, stdout, stderr) = run("hcomm-stat", arguments);
+        assert!(code == 0 && stdout.contains(words), "{arguments:?}: {stdout} {stderr}");
+    }
+    assert_eq!(run("hcomm-stat", &["--help"]), run("hcomm_stat", &["--help"]), "the second name is the same program");
+}
+
+#[test]
+fn a_narrow_screen_is_kept() {
+    let tree = sick();
+    for width in [60, 80, 132] {
+        let output = Command::cargo_bin("hcomm-stat").unwrap();
+        let output = { output }.arg("--sysroot").arg(tree.path()).env("COLUMNS", width.to_string()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let table: Vec<&str> = text.lines().take(5).collect();
+        assert!(table.iter().all(|line| line.chars().count() <= width), "{width}: {text}");
+        assert!(table[0].starts_with("NAME") && table[0].contains("ERRORS"), "{text}");
+    }
+}

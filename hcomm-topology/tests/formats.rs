@@ -1,0 +1,179 @@
+//! Topology files that are wrong: an error that names file, line and what was expected, and never a panic.
+
+#[allow(dead_code)]
+#[path = "data/support.rs"]
+mod support;
+
+use std::fs;
+
+use hcomm_topology::Machine;
+use hcomm_topology::formats::{ascend::RankTable, nccl};
+use hcomm_topology::graph::{Graph, Relation};
+use support::{data, say};
+
+fn problem(text: &str) -> String {
+    Machine::from_xml("m.xml", text).unwrap_err().to_string()
+}
+
+#[test]
+fn errors_name_file_line_and_what_was_expected() {
+    let system = |inner: &str| format!("<system version=\"1\">\n<cpu numaid=\"0\">\n{inner}\n</cpu>\n</system>");
+    let cases = [
+        (String::new(), "m.xml:1: expected XML, found nothing"),
+        ("<system".into(), "m.xml:1: expected well-formed XML"),
+        ("<system version=\"1\">\n<cpu numaid=\"0\">\n</system>".into(), "m.xml:3: expected well-formed XML"),
+        ("<graphs version=\"1\"/>".into(), "m.xml:1: expected <system>"),
+        ("<system/>".into(), "m.xml:1: expected version="),
+        ("<system version=\"3\"/>".into(), "m.xml:1: expected version 1"),
+        ("<system version=\"1\">\n<cpu/></system>".into(), "m.xml:2: expected numaid="),
+        (system("<pci/>"), "m.xml:3: expected busid="),
+        (system("<pci busid=\"0000:zz:00.0\"/>"), "m.xml:3: expected busid="),
+        (system("<pci busid=\"0000:01:00.0\" class=\"gpu\"/>"), "m.xml:3: expected class="),
+        (system("<pci busid=\"0000:01:00.0\">\n<pci busid=\"0000:01:00.0\"/></pci>"), "m.xml:4: expected a tree"),
+        (
+            system("<pci busid=\"0000:01:00.0\"><gpu>\n<nvlink target=\"x\" count=\"1\"/></gpu></pci>"),
+            "m.xml:4: expected target=",
+        ),
+        (system("<pci busid=\"0000:01:00.0\"><gpu>\n<nvlink count=\"many\"/></gpu></pci>"), "m.xml:4: expected count="),
+        (system("<nic><net/></nic>"), "m.xml:3: expected name="),
+        ("<topology version=\"9\"/>".into(), "m.xml:1: expected version="),
+        ("<topology version=\"2.0\"/>".into(), "m.xml:1: expected an <object>"),
+        ("<topology>\n<object type=\"Machine\" cpuset=\"0xg\"/></topology>".into(), "m.xml:2: expected cpuset="),
+        ("<!DOCTYPE a [\n<!ENTITY a \"b\">]><system/>".into(), "m.xml:2: expected a topology, found a declaration"),
+    ];
+    for (text, expected) in cases {
+        let own = problem(&text);
+        assert!(own.starts_with(expected), "{text}: {own}");
+    }
+}
+
+#[test]
+fn deep_wide_and_huge_files_end() {
+    let deep = |levels: usize| {
+        let open: String =
+            (0..levels).map(|at| format!("<pci busid=\"{:04x}:{:02x}:00.0\">\n", at / 256, at % 256)).collect();
+        format!("<system version=\"1\"><cpu numaid=\"0\">{open}{}</cpu></system>", "</pci>".repeat(levels))
+    };
+    assert!(Machine::from_xml("m.xml", &deep(150)).is_ok());
+    assert!(problem(&deep(500)).contains("levels of elements"));
+    assert!(problem(&deep(100_000)).contains("m.xml:"));
+    let attributes: String = (0..100_000).map(|at| format!(" a{at}=\"\"")).collect();
+    assert!(problem(&format!("<system version=\"1\"{attributes}/>")).contains("thousands of attributes"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("huge.xml");
+    fs::File::create(&path).unwrap().set_len(100 << 20).unwrap();
+    let own = Machine::from_file(&path).unwrap_err().to_string();
+    assert!(own.contains("huge.xml: expected a topology file, found more than 16 MiB"), "{own}");
+    fs::write(&path, b"<system>\n\xff").unwrap();
+    assert!(Machine::from_file(&path).unwrap_err().to_string().contains("huge.xml:2: expected text in UTF-8"));
+    assert!(Machine::from_file(folder.path()).unwrap_err().to_string().contains("found a folder"));
+    assert!(Machine::from_file(folder.path().join("none")).unwrap_err().to_string().contains("cannot be opened"));
+}
+
+/// A flat tree in a virtual machine (field report F17): nothing says that one pair is nearer than another.
+#[test]
+fn unknown_is_not_near() {
+    let function = |address: &str, class: &str| {
+        format!(
+            "<pci busid=\"{address}\" class=\"{class}\" vendor=\"0x10de\" link_speed=\"Unknown\" link_width=\"0\"/>"
+        )
+    };
+    let functions = [
+        function("0001:00:00.0", "0x030200"),
+        function("0002:00:00.0", "0x030200"),
+        function("0003:00:00.0", "0x020000"),
+    ];
+    let text = format!("<system version=\"1\"><cpu numaid=\"-1\">{}</cpu></system>", functions.concat());
+    let graph = Graph::of(&Machine::from_xml("vm.xml", &text).unwrap());
+    assert_eq!(graph.devices().len(), 3);
+    assert_eq!(graph.relation(0, 1), Relation::Unknown);
+    assert_eq!(graph.estimate(0, 1).gb_per_s, None);
+    let nearest = graph.nearest_nics(0).unwrap();
+    assert_eq!((nearest.relation, nearest.nics), (Relation::Unknown, vec![2]));
+    let ring = &graph.rings(&[0, 1])[0];
+    assert_eq!((ring.weakest, ring.lanes, ring.gb_per_s), (Relation::Unknown, None, None));
+}
+
+/// The same for the same seed (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) % end.max(1) as u64) as usize
+    }
+}
+
+const PIECES: &[&str] = &[
+    "",
+    "\"",
+    "<",
+    ">",
+    "</pci>",
+    "<pci busid=\"0000:01:00.0\">",
+    "-1",
+    "4294967296",
+    "0x",
+    "ffffffff,",
+    "{",
+    "]",
+    "null",
+    "\0",
+    "<!--",
+    "18446744073709551616",
+    "<object type=\"PU\"/>",
+    "gp_index=\"1\"",
+    "0xf...f",
+];
+
+#[test]
+fn damaged_files_are_errors_or_machines() {
+    let mut files = Vec::new();
+    for folder in ["nccl-topo", "hwloc-xml", "ascend"] {
+        let Ok(entries) = fs::read_dir(data(folder)) else { continue };
+        let paths = entries.flatten().map(|entry| entry.path());
+        files.extend(
+            paths.filter(|path| !path.ends_with("expected.json")).filter_map(|path| fs::read_to_string(path).ok()),
+        );
+    }
+    files.sort();
+    if files.is_empty() {
+        say("skipped: no data");
+        return;
+    }
+    let mut dice = Dice(7);
+    let (mut machines, mut tables) = (0, 0);
+    for _ in 0..1000 {
+        let mut text = files[dice.below(files.len())].clone();
+        for _ in 0..=dice.below(4) {
+            let at = dice.below(text.len());
+            let at = (at..).find(|at| text.is_char_boundary(*at)).unwrap();
+            if dice.below(4) > 0 {
+                // A digit more or another: the most harm is done where the text is well formed.
+                let digits: Vec<usize> =
+                    text.char_indices().filter(|(_, c)| c.is_ascii_hexdigit()).map(|(at, _)| at).collect();
+                let Some(at) = digits.get(dice.below(digits.len())) else { continue };
+                text.replace_range(at..&(at + 1), ["0", "1", "7", "ff", "", "2", "99"][dice.below(7)]);
+            } else if dice.below(4) == 0 {
+                text.truncate(at);
+            } else {
+                let end = (at + dice.below(12)).min(text.len());
+                let end = (end..).find(|end| text.is_char_boundary(*end)).unwrap();
+                text.replace_range(at..end, PIECES[dice.below(PIECES.len())]);
+            }
+        }
+        if let Ok(machine) = Machine::from_xml("damaged", &text) {
+            machines += 1;
+            let graph = Graph::of(&machine);
+            let written = nccl::write(&machine);
+            Machine::from_xml("written", &written).unwrap_or_else(|e| panic!("{e}\n{written}"));
+            let some: Vec<usize> = graph.accelerators().into_iter().take(8).collect();
+            let _ = (graph.rings(&some), graph.trees(&some), graph.assign_nics(&some));
+        }
+        tables += usize::from(RankTable::from_json("damaged", &text).is_ok());
+    }
+    say(&format!("damaged files: {machines} were machines all the same, {tables} rank tables"));
+}
