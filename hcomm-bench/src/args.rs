@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
 use hcomm_cli::{Failure, Print, Result};
-use hcomm_core::{Algorithm, DataType, ReduceOp};
+use hcomm_core::config::Config;
+use hcomm_core::{Algorithm, DataType, Error, ReduceOp};
 
 use crate::sizes::{self, Step};
 use crate::values;
@@ -62,8 +63,8 @@ pub struct Bench {
     ///
     /// Known: all_reduce, reduce_scatter, all_gather, broadcast, reduce, scatter, gather, all_to_all, sendrecv, barrier, and
     /// with uneven counts all_gather_v, reduce_scatter_v, all_to_all_v.
-    #[arg(value_name = "COLLECTIVE,...")]
-    collectives: Option<String>,
+    #[arg(value_name = "COLLECTIVE")]
+    collectives: Vec<String>,
 
     /// First size [default: 8]
     #[arg(
@@ -123,38 +124,52 @@ pub struct Bench {
     )]
     root: i64,
     /// Checked runs of each row, with fresh data each; 0 for none
-    #[arg(short = 'c', long, value_name = "N", default_value_t = 1, help_heading = "Data")]
+    #[arg(short = 'c', long, allow_hyphen_values = true, value_name = "N", default_value_t = 1, help_heading = "Data")]
     check: u32,
     /// Seed of the checked data
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Data")]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", default_value_t = 1, help_heading = "Data")]
     seed: u64,
     /// Where buffers lie
     #[arg(long, value_enum, default_value_t = Buffers::Registered, help_heading = "Data")]
     buffers: Buffers,
 
     /// Timed iterations [default: at least 20, and up to 10000 while they take under 50 ms]
-    #[arg(short = 'n', long, value_name = "N", help_heading = "Timing")]
+    #[arg(short = 'n', long, allow_hyphen_values = true, value_name = "N", help_heading = "Timing")]
     iters: Option<u64>,
     /// Time each cell for about so long instead of -n
-    #[arg(long, value_name = "DURATION", conflicts_with = "iters", help_heading = "Timing")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "DURATION",
+        conflicts_with = "iters",
+        help_heading = "Timing"
+    )]
     time: Option<String>,
     /// Iterations before the timed ones
-    #[arg(short = 'w', long, alias = "warmup_iters", value_name = "N", default_value_t = 5, help_heading = "Timing")]
+    #[arg(
+        short = 'w',
+        long,
+        allow_hyphen_values = true,
+        alias = "warmup_iters",
+        value_name = "N",
+        default_value_t = 5,
+        help_heading = "Timing"
+    )]
     warmup: u64,
     /// Operations an iteration; times are of one operation
-    #[arg(short = 'm', long, alias = "agg_iters", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Timing")]
+    #[arg(short = 'm', long, allow_hyphen_values = true, alias = "agg_iters", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..), help_heading = "Timing")]
     agg_iters: u64,
     /// 1: a barrier after each operation, timed with it; 3: after each iteration, not timed; 0, 2: none
-    #[arg(short = 'z', long, value_name = "0..3", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3), help_heading = "Timing")]
+    #[arg(short = 'z', long, allow_hyphen_values = true, value_name = "0..3", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3), help_heading = "Timing")]
     blocking: u8,
     /// Whose time is printed: 0 rank 0's, 1 the mean of ranks, 2 the fastest rank's, 3 the slowest rank's
-    #[arg(short = 'a', long, value_name = "0..3", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=3), help_heading = "Timing")]
+    #[arg(short = 'a', long, allow_hyphen_values = true, value_name = "0..3", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=3), help_heading = "Timing")]
     average: u8,
     /// Add a column with the CPU time of an operation (user and system, all threads, mean of ranks)
     #[arg(short = 'C', long, alias = "report_cputime", value_name = "0|1", default_value_t = 0, default_missing_value = "1", num_args = 0..=1, value_parser = clap::value_parser!(u8).range(0..=1), help_heading = "Timing")]
     report_cputime: u8,
     /// How long an operation may wait for other ranks
-    #[arg(short = 'T', long, value_name = "DURATION", help_heading = "Timing")]
+    #[arg(short = 'T', long, allow_hyphen_values = true, value_name = "DURATION", help_heading = "Timing")]
     timeout: Option<String>,
 
     /// Algorithms: a list, all, or auto [default: auto]
@@ -192,7 +207,7 @@ pub struct Bench {
     #[arg(long, value_name = "URL", requires = "nodes", conflicts_with = "store", help_heading = "Ranks")]
     join: Option<String>,
     /// Number of hosts that --join waits for
-    #[arg(long, value_name = "N", requires = "join", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Ranks")]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", requires = "join", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Ranks")]
     nodes: Option<u32>,
     /// Store through which ranks meet: tcp://HOST:PORT or file:///DIR
     #[arg(long, value_name = "URL", help_heading = "Ranks")]
@@ -283,7 +298,10 @@ impl Bench {
     pub fn settings(&self) -> Result<Settings> {
         let text = |value: &Option<String>, default: &str| value.clone().unwrap_or_else(|| default.to_owned());
         Ok(Settings {
-            workloads: values::workloads(&text(&self.collectives, "all_reduce"))?,
+            workloads: match &self.collectives[..] {
+                [] => values::workloads("all_reduce")?,
+                words => values::workloads(&words.join(","))?,
+            },
             sizes: self.sizes()?,
             dtypes: values::data_types("-d", &self.dtype)?,
             ops: values::operations("-o", &self.redop)?,
@@ -346,19 +364,29 @@ impl Bench {
         let ranks = match &self.ranks {
             None => None,
             Some(text) => match text.parse::<usize>() {
-                Ok(ranks @ 1..=65536) => Some(ranks),
+                Ok(ranks @ 1..=4096) => Some(ranks),
                 _ => {
-                    let hint = "use 1 to 65536; without -g there is one a usable core";
+                    let hint = "use 1 to 4096; without -g there is one a usable core";
                     return Err(Failure::usage(format!("--ranks {text}: not a number of ranks"), hint));
                 }
             },
         };
+        if let Some(agent) = &self.launch_agent {
+            if agent.trim().is_empty() {
+                let hint = "give a command that is run as COMMAND HOST PROGRAM ARGUMENT";
+                return Err(Failure::usage("--launch-agent is empty", hint));
+            }
+            if self.hosts.is_none() && self.hostfile.is_none() {
+                let hint = "name the hosts with --hosts or --hostfile";
+                return Err(Failure::usage("--launch-agent without hosts starts nothing", hint));
+            }
+        }
         Ok(Placement {
             ranks,
             hosts: self.hosts.clone(),
             hostfile: self.hostfile.clone(),
             launch_agent: self.launch_agent.clone(),
-            join: self.join.clone(),
+            join: self.join.as_ref().map(|url| join_url(url)).transpose()?,
             nodes: self.nodes,
             store: self.store.clone(),
             timeout: self.timeout.as_ref().map(|text| values::duration("-T", text)).transpose()?,
@@ -369,6 +397,14 @@ impl Bench {
 
     fn outputs(&self) -> Result<Outputs> {
         let files = [&self.json, &self.csv, &self.markdown];
+        for (index, file) in files.iter().enumerate() {
+            if let Some(file) = file.as_deref().filter(|file| *file != "-")
+                && files[..index].iter().any(|other| other.as_deref() == Some(file))
+            {
+                let text = format!("two of --json, --csv and --markdown go to {file}");
+                return Err(Failure::usage(text, "give each a file of its own"));
+            }
+        }
         let to_stdout = files.iter().filter(|file| file.as_deref() == Some("-")).count();
         if to_stdout > 1 {
             return Err(Failure::usage(
@@ -385,6 +421,16 @@ impl Bench {
             cpu: self.report_cputime == 1,
             plain: self.no_color,
         })
+    }
+}
+
+/// A store's URL, refused by the flag's own name.
+fn join_url(url: &str) -> Result<String> {
+    match Config::default().set("--store", url) {
+        Err(Error::Setting { value, allowed, .. }) => {
+            Err(Error::Setting { name: "--join".into(), value, allowed }.into())
+        }
+        checked => Ok(checked.map(|()| url.to_owned())?),
     }
 }
 
@@ -426,6 +472,34 @@ mod tests {
     }
 
     #[test]
+    fn collectives_may_be_words_or_a_list() {
+        let names = |line: &[&str]| settings(line).unwrap().workloads.iter().map(|w| w.name()).collect::<Vec<_>>();
+        assert_eq!(names(&["all_gather,barrier"]), ["all_gather", "barrier"]);
+        assert_eq!(names(&["all_gather", "-e", "1K", "barrier"]), ["all_gather", "barrier"]);
+        assert!(Cli::try_parse_from(["hcomm-bench", "man"]).unwrap().print.is_some());
+    }
+
+    #[test]
+    fn a_bad_meeting_point_is_told_by_its_flag() {
+        for url in ["nonsense", "tcp://a", "tcp://a:0", "tcp://:1", "tcp://a:99999", "file://", "file://x"] {
+            let failure = settings(&["--nodes", "2", "--join", url]).unwrap_err();
+            assert!(failure.code == 2 && failure.text.contains(&format!("--join={url}")), "{failure}");
+        }
+    }
+
+    #[test]
+    fn negative_numbers_are_refused_as_such() {
+        for flag in ["-n", "-w", "-m", "-c", "-z", "-a", "--seed", "-T", "--time", "--nodes"] {
+            let error = Cli::try_parse_from(["hcomm-bench", flag, "-5"]).and_then(|cli| match cli.bench.settings() {
+                Ok(_) => Ok(()),
+                Err(failure) => Err(clap::Error::raw(clap::error::ErrorKind::InvalidValue, failure.to_string())),
+            });
+            let error = error.expect_err(flag).to_string();
+            assert!(!error.contains("unexpected argument"), "{error}");
+        }
+    }
+
+    #[test]
     fn one_bound_alone_moves_the_other() {
         assert_eq!(settings(&["-e", "4"]).unwrap().sizes, [4]);
         assert_eq!(settings(&["-b", "1G"]).unwrap().sizes, [1 << 30]);
@@ -457,6 +531,7 @@ mod tests {
         for line in [
             &["--ranks", "0"][..],
             &["--ranks", "-3"],
+            &["--ranks", "4097"],
             &["--algorithm", "nosuch"],
             &["--chunk-size", "0"],
             &["--channels", "0"],
@@ -468,6 +543,14 @@ mod tests {
             &["--json", "-", "--csv", "-"],
             &["--transport", "carrier-pigeon"],
             &["--time", "0s"],
+            &["all_reduce,"],
+            &["all_reduce", "nosuch"],
+            &["all,all_reduce"],
+            &["--channels", "5"],
+            &["--chunk-size", "1"],
+            &["--json", "a", "--csv", "a"],
+            &["--launch-agent", "", "--hosts", "a"],
+            &["--launch-agent", "a"],
         ] {
             let failure = settings(line).unwrap_err();
             assert_eq!(failure.code, 2, "{line:?}");

@@ -91,6 +91,7 @@ fn start(settings: &Settings, config: &Config) -> Result<Role> {
         args: env::args_os().skip(1).collect(),
         bind: true,
         timeout: config.timeout,
+        debug: config.debug,
     };
     Ok(Role::Launcher(end(launch::run(&launch)?)))
 }

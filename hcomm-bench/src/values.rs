@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use hcomm_cli::{Failure, Result};
+use hcomm_core::config::Config;
 use hcomm_core::{Algorithm, DataType, ReduceOp, units};
 
 use crate::workload::Workload;
@@ -34,7 +35,12 @@ fn list<T: Clone>(
     let item = |word: &str| {
         find(word.trim()).ok_or_else(|| {
             let known: Vec<&str> = all.iter().map(&name).collect();
-            Failure::usage(format!("{flag} {word}: not known"), format!("known are {}, or all", known.join(", ")))
+            let what = match word.trim() {
+                "" => format!("{flag} '{text}': a name is missing"),
+                word if word.eq_ignore_ascii_case("all") => format!("{flag} {text}: all stands alone"),
+                word => format!("{flag} {word}: not known"),
+            };
+            Failure::usage(what, format!("known are {}, or all", known.join(", ")))
         })
     };
     text.split(',').map(item).collect()
@@ -74,26 +80,23 @@ pub fn algorithms(flag: &str, text: &str) -> Result<Vec<Option<Algorithm>>> {
     Ok(if text.eq_ignore_ascii_case("all") { found[1..].to_vec() } else { found })
 }
 
-/// Sizes separated by commas, none of them 0; `auto` leaves the choice to the library.
+/// Chunk sizes separated by commas, as the setting takes them; `auto` leaves the choice to the library.
 pub fn chunk_sizes(flag: &str, text: &str) -> Result<Vec<Option<u64>>> {
-    let item = |word: &str| match word.trim() {
-        word if word.eq_ignore_ascii_case("auto") => Ok(None),
-        word => match size(flag, word)? {
-            0 => Err(Failure::usage(format!("{flag} {word}: a chunk has at least 1 byte"), "use a size, or auto")),
-            bytes => Ok(Some(bytes)),
-        },
-    };
-    text.split(',').map(item).collect()
+    settings(flag, text, |config| config.chunk_size)
 }
 
-/// Counts of channels separated by commas; `auto` leaves the choice to the library.
+/// Counts of channels separated by commas, as the setting takes them; `auto` leaves the choice to the library.
 pub fn channel_counts(flag: &str, text: &str) -> Result<Vec<Option<usize>>> {
-    let item = |word: &str| match word.trim() {
-        word if word.eq_ignore_ascii_case("auto") => Ok(None),
-        word => match word.parse::<usize>() {
-            Ok(count) if count > 0 => Ok(Some(count)),
-            _ => Err(Failure::usage(format!("{flag} {word}: not a count of channels"), "use 1, 2, ..., or auto")),
-        },
+    settings(flag, text, |config| config.channels)
+}
+
+/// A list of values of the setting that a flag is named after.
+fn settings<T>(flag: &str, text: &str, value: impl Fn(&Config) -> T) -> Result<Vec<T>> {
+    let item = |word: &str| {
+        let mut config = Config::default();
+        let refuse = |error| Failure { hint: "auto leaves the choice to the library".into(), ..Failure::from(error) };
+        config.set(flag, word.trim()).map_err(refuse)?;
+        Ok(value(&config))
     };
     text.split(',').map(item).collect()
 }
@@ -125,7 +128,14 @@ mod tests {
         let failure = algorithms("--algorithm", "nosuch").unwrap_err();
         assert!(failure.hint.contains("ring") && failure.hint.contains("hierarchical"), "{failure}");
         assert_eq!(chunk_sizes("--chunk-size", "64K,auto").unwrap(), [Some(65536), None]);
-        assert!(chunk_sizes("--chunk-size", "0").is_err());
-        assert!(channel_counts("--channels", "0").is_err());
+        assert_eq!(channel_counts("--channels", "4,auto").unwrap(), [Some(4), None]);
+        for text in ["", "0", "63", "2G", "64K,", "many"] {
+            let failure = chunk_sizes("--chunk-size", text).unwrap_err();
+            assert!(failure.code == 2 && failure.text.contains("from 64 to 1G"), "{failure}");
+        }
+        for text in ["", "0", "5", "1000", "-1", "1,"] {
+            let failure = channel_counts("--channels", text).unwrap_err();
+            assert!(failure.code == 2 && failure.text.contains("from 1 to 4"), "{failure}");
+        }
     }
 }

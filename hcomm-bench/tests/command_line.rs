@@ -20,7 +20,7 @@ fn mistakes_exit_2_with_a_sentence_and_a_hint_on_stderr() {
         (&["-b", "-1"], &["-b -1", "hint"]),
         (&["--ranks", "0"], &["--ranks 0", "hint"]),
         (&["--algorithm", "nosuch"], &["nosuch", "ring", "halving_doubling"]),
-        (&["--chunk-size", "0"], &["--chunk-size 0", "hint"]),
+        (&["--chunk-size", "0"], &["--chunk-size=0", "hint"]),
         (&["all_redcue"], &["all_redcue", "all_reduce"]),
         (&["-z", "7"], &["--blocking"]),
         (&["--step", "1M", "-f", "2"], &["cannot be used with"]),

@@ -44,9 +44,7 @@ impl From<Error> for Failure {
             Error::Timeout { .. } => {
                 "a rank is stopped, overloaded or unreachable; HCOMM_TIMEOUT (-T) sets a longer limit"
             }
-            Error::Startup(_) | Error::Store { .. } => {
-                "check that every host was started and can reach the head's address"
-            }
+            Error::Store { .. } => "check that every host was started and can reach the store's address",
             Error::Memory { .. } => "smaller messages (-e), fewer ranks (-g), or more memory",
             Error::Interface(_) => "HCOMM_SOCKET_IFNAME names the interface to use",
             Error::Mismatch { .. } => "every host must be given the same command line",

@@ -16,6 +16,26 @@ impl fmt::Display for OperationName {
     }
 }
 
+/// A rank in an error. A communicator that was made by a split has numbers of its own, and a rank that fails need not be in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankName {
+    /// Its number in the communicator that reports the error; `None` where it is not in it.
+    pub rank: Option<usize>,
+    /// Its number in the job.
+    pub job_rank: usize,
+}
+
+impl fmt::Display for RankName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RankName { rank, job_rank } = self;
+        match rank {
+            Some(rank) if rank == job_rank => write!(f, "rank {rank}"),
+            Some(rank) => write!(f, "rank {rank} (rank {job_rank} of the job)"),
+            None => write!(f, "rank {job_rank} of the job (not in this communicator)"),
+        }
+    }
+}
+
 /// A failure of the library. Texts are lower case and carry the value that was refused.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -50,10 +70,10 @@ pub enum Error {
     #[error("start-up: {0}")]
     Startup(String),
     /// A rank died, or its connection broke.
-    #[error("rank {rank} on {host} is lost: {cause} ({operation}, waited {waited:.1?})")]
+    #[error("{rank} on {host} is lost: {cause} ({operation}, waited {waited:.1?})")]
     PeerLost {
-        /// The lost rank, numbered as in the communicator that reports it.
-        rank: usize,
+        /// The lost rank.
+        rank: RankName,
         /// Its host name.
         host: String,
         /// What was seen of it (connection reset, killed by signal 9, ...).
@@ -74,14 +94,14 @@ pub enum Error {
         missing: String,
     },
     /// Two ranks called different things.
-    #[error("ranks disagree: rank {rank} called {mine}, rank {peer} called {theirs}")]
+    #[error("ranks disagree: {rank} called {mine}, {peer} called {theirs}")]
     Mismatch {
         /// This rank.
-        rank: usize,
+        rank: RankName,
         /// Its call.
         mine: OperationName,
         /// The other rank.
-        peer: usize,
+        peer: RankName,
         /// The other rank's call.
         theirs: OperationName,
     },
@@ -117,10 +137,10 @@ pub enum Error {
         reason: String,
     },
     /// Another rank failed first, and its error ended this operation.
-    #[error("rank {rank} failed: {cause}")]
+    #[error("{rank} failed: {cause}")]
     Aborted {
         /// The rank that failed first.
-        rank: usize,
+        rank: RankName,
         /// Its error.
         cause: String,
     },

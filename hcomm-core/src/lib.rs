@@ -111,6 +111,6 @@ pub mod tuner;
 pub mod units;
 
 pub use communicator::{Buffer, Call, Communicator, Request};
-pub use error::{Error, OperationName, Result};
+pub use error::{Error, OperationName, RankName, Result};
 pub use plan::{Algorithm, Collective};
 pub use reduce::{DataType, Element, ReduceOp};

@@ -3,14 +3,15 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use hcomm_core::config::Debug;
 use hcomm_core::control::{Member, Membership};
 use hcomm_core::launch::{self, HostSpec, Launch, Plan};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -43,7 +44,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-const TESTS: [(&str, fn()); 12] = [
+const TESTS: [(&str, fn()); 14] = [
+    ("an_agent_that_starts_nothing_is_an_error", an_agent_that_starts_nothing_is_an_error),
+    ("a_served_store_out_of_reach_is_told_with_what_to_do", a_served_store_out_of_reach_is_told_with_what_to_do),
     ("ranks_meet_and_end", ranks_meet_and_end),
     ("a_failing_rank_ends_the_job_with_its_code", a_failing_rank_ends_the_job_with_its_code),
     ("a_killed_rank_ends_the_job_and_is_named", a_killed_rank_ends_the_job_and_is_named),
@@ -61,8 +64,10 @@ const TESTS: [(&str, fn()); 12] = [
 // The rank.
 
 fn rank() -> ExitCode {
+    let blocked = SigSet::thread_get_mask().unwrap();
+    assert!(!blocked.contains(Signal::SIGTERM) && !blocked.contains(Signal::SIGINT), "it cannot be interrupted");
     let place = launch::detect(&|name| std::env::var(name).ok()).unwrap().unwrap();
-    let (server, store) = place.open_store(LONG).unwrap();
+    let (server, store) = place.open_store(LONG, Debug::Warn).unwrap();
     assert_eq!(server.is_some(), place.source != "hcomm" && place.rank == 0, "our launcher serves, or rank 0");
     let hosts = vec!["here".to_owned(); place.size];
     let member = Member { rank: place.rank, hosts, heartbeat: Duration::from_millis(10), ..Member::default() };
@@ -117,6 +122,11 @@ fn launcher(plan: &str) -> ExitCode {
             let plan = Plan::Hosts { hosts: vec![host("a", 2), host("b", 1)], agent: Some(agent), store };
             (plan, LONG)
         }
+        ["agent", agent] => {
+            let agent = agent.split(',').map(OsString::from).collect();
+            let hosts = ["a", "b"].map(|name| HostSpec { name: name.into(), ranks: 1 }).to_vec();
+            (Plan::Hosts { hosts, agent: Some(agent), store: Some(format!("tcp://127.0.0.1:{}", free_port())) }, LONG)
+        }
         ["join", url, ranks, timeout_ms] => {
             let plan = Plan::Join { url: url.into(), nodes: 2, ranks: ranks.parse().unwrap() };
             (plan, Duration::from_millis(timeout_ms.parse().unwrap()))
@@ -124,7 +134,15 @@ fn launcher(plan: &str) -> ExitCode {
         _ => panic!("{plan}"),
     };
     let environment = vec![(ACT.to_owned(), std::env::var(ACT).unwrap())];
-    report(launch::run(&Launch { plan, program, args: Vec::new(), environment, bind: true, timeout }))
+    report(launch::run(&Launch {
+        plan,
+        program,
+        args: Vec::new(),
+        environment,
+        bind: true,
+        timeout,
+        debug: Debug::Warn,
+    }))
 }
 
 fn report(outcome: hcomm_core::Result<launch::Outcome>) -> ExitCode {
@@ -262,6 +280,14 @@ fn agents_start_ranks_on_hosts() {
     assert_gone(&pids);
 }
 
+fn an_agent_that_starts_nothing_is_an_error() {
+    let (code, said) = job("agent /bin/true", "end").end();
+    assert_eq!(code, Some(9));
+    assert!(said.contains("only 0 of 2 ranks came"), "{said}");
+    // What ssh says when it cannot connect is no exit code of ours.
+    assert_eq!(job("agent /bin/sh,-c,exit${IFS}255", "end").end().0, Some(1));
+}
+
 fn a_killed_head_leaves_no_rank_on_any_host() {
     let mut killed = job("hosts", "stay");
     let pids = killed.ranks(3, 3);
@@ -284,6 +310,15 @@ fn hosts_that_join_meet() {
         }
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "files are left");
+    let port = free_port();
+    let alone = job(&format!("join tcp://127.0.0.1:{port} 1 60000"), "end");
+    let start = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(start.elapsed() < LONG, "nobody serves");
+        std::thread::yield_now();
+    }
+    alone.signal(Signal::SIGINT);
+    assert_eq!(alone.end().0, Some(130));
     let (code, said) = job(&format!("join tcp://127.0.0.1:{} 1 50", free_port()), "end").end();
     assert_eq!(code, Some(9));
     assert!(said.contains("only 1 of 2 nodes have come"), "{said}");
@@ -320,4 +355,14 @@ fn ranks_of_another_launcher_meet(launcher: &str, args: &[&str]) {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(said.matches(" of 3 pid ").count(), 3, "{said}");
+}
+
+fn a_served_store_out_of_reach_is_told_with_what_to_do() {
+    let url = format!("tcp://127.0.0.1:{}", free_port());
+    let variables =
+        [("HCOMM_RANK", "1"), ("HCOMM_WORLD_SIZE", "2"), ("HCOMM_STORE", url.as_str()), ("HCOMM_STORE_SERVED", "1")];
+    let lookup = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
+    let place = launch::detect(&lookup).unwrap().unwrap();
+    let error = place.open_store(Duration::from_millis(20), Debug::Off).err().unwrap().to_string();
+    assert!(error.contains(&url) && error.contains("refused") && error.contains("lo up"), "{error}");
 }

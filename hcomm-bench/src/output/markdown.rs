@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::table::how;
+use super::table::{how, plural};
 use crate::results::{Cell, Header, Row, Totals};
 
 /// All rows.
@@ -23,13 +23,13 @@ pub fn render(header: &Header, rows: &[Row], totals: &Totals) -> String {
 
 fn title(header: &Header, row: &Row) -> String {
     format!(
-        "\n### {}: {} ranks on {} hosts, {}\n\nhcomm-bench {}, {}\n\n\
+        "\n### {}: {} on {}, {}\n\nhcomm-bench {}, {}\n\n\
          | size (B) | count | type | redop | root | time (us) | algbw (GB/s) | busbw (GB/s) | wrong \
          | in-place time (us) | algbw (GB/s) | busbw (GB/s) | wrong | p50 (us) | p99 (us) | algorithm |\n\
          |---:|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
         row.workload.name(),
-        header.ranks.len(),
-        header.hosts(),
+        plural(header.ranks.len(), "rank"),
+        plural(header.hosts(), "host"),
         header.transport,
         env!("CARGO_PKG_VERSION"),
         header.settings,

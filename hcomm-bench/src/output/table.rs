@@ -69,7 +69,6 @@ impl<W: Write> Table<W> {
     }
 
     fn title(&mut self, header: &Header, workload: Workload) -> io::Result<()> {
-        let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         writeln!(
             self.out,
             "# hcomm-bench {}  {}  {} on {}  {}  {}",
@@ -141,6 +140,11 @@ fn cell_columns(row: &Row, cell: Option<&Cell>) -> String {
     let busbw = bandwidth(cell.and_then(|cell| row.busbw(cell)));
     let wrong = cell.and_then(|cell| cell.wrong).map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string());
     format!("  {time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>6}")
+}
+
+/// `1 host`, `2 hosts`.
+pub fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// How it ran: `ring`, with chunk size and channels where a message was cut: `ring/256K/2`.

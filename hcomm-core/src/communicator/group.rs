@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::world::RankInfo;
+use crate::error::RankName;
 
 /// Who is in a communicator. Immutable once made.
 #[derive(Debug)]
@@ -39,6 +40,11 @@ impl Group {
         let all_shared = shared.iter().enumerate().all(|(rank, &s)| s || rank == me) && order.len() == 1;
         let hosts = (order.len() > 1).then(|| hosts.into());
         Self { id, me, ranks, world_ranks, hosts, shared, all_shared }
+    }
+
+    /// A rank of the job, for errors.
+    pub fn name(&self, job_rank: usize) -> RankName {
+        RankName { rank: self.world_ranks.iter().position(|&rank| rank == job_rank), job_rank }
     }
 
     pub fn size(&self) -> usize {
@@ -122,6 +128,10 @@ pub(super) mod tests {
         assert_eq!(part.world_ranks, [3, 4]);
         assert_eq!(part.ranks.iter().map(|info| (info.rank, info.pid)).collect::<Vec<_>>(), [(0, 103), (1, 104)]);
         assert_eq!((part.host_count(), part.all_shared, part.transport()), (1, true, "shm"), "both are on host b");
+        let names = [3, 4, 0].map(|job_rank| part.name(job_rank).to_string());
+        let expected = ["rank 0 (rank 3 of the job)", "rank 1 (rank 4 of the job)"];
+        assert_eq!(names[..2], expected);
+        assert_eq!(names[2], "rank 0 of the job (not in this communicator)");
         let apart = group(3, "aabbb").subset(9, &[4, 3, 0]);
         assert_eq!((apart.hosts.as_deref(), apart.shared), (Some(&[0, 0, 1][..]), vec![true, false, false]));
     }

@@ -8,7 +8,7 @@ use super::group::Group;
 use super::world::World;
 use crate::control::Verdict;
 use crate::engine::LaneFault;
-use crate::error::{Error, OperationName, Result};
+use crate::error::{Error, OperationName, RankName, Result};
 use crate::transport::LinkError;
 
 /// A call under way, for questions about it.
@@ -67,11 +67,12 @@ impl Watch<'_> {
             LinkError::Closed(cause) => self.lost(fault.peer, cause, waited),
             LinkError::Stamp { .. } | LinkError::Length { .. } => {
                 let (mine, theirs) = self.disagreement(fault.peer);
-                let error = Error::Mismatch { rank: self.group.me, mine, peer: fault.peer, theirs };
+                let error =
+                    Error::Mismatch { rank: self.name(self.group.me), mine, peer: self.name(fault.peer), theirs };
                 self.agreed(error, waited)
             }
             LinkError::Protocol(what) => {
-                let peer = format!("rank {} on {}", fault.peer, self.group.ranks[fault.peer].host);
+                let peer = format!("{} on {}", self.name(fault.peer), self.group.ranks[fault.peer].host);
                 self.agreed(Error::Protocol { peer, what }, waited)
             }
         }
@@ -81,13 +82,18 @@ impl Watch<'_> {
         OperationName(format!("{} #{}", self.name, self.number))
     }
 
+    /// `rank` of the group, for errors.
+    fn name(&self, rank: usize) -> RankName {
+        self.group.name(self.group.world_ranks[rank])
+    }
+
     /// `rank` (of the group) is lost, or whoever the job agrees was lost first.
     fn lost(&self, rank: usize, cause: String, waited: Duration) -> Error {
         let world_rank = self.group.world_ranks[rank];
         match &self.world.membership {
             Some(membership) => self.error_of(&membership.report_lost(world_rank, &cause), waited),
             None => Error::PeerLost {
-                rank,
+                rank: self.name(rank),
                 host: self.group.ranks[rank].host.clone(),
                 cause,
                 operation: self.operation(),
@@ -106,19 +112,15 @@ impl Watch<'_> {
     }
 
     fn error_of(&self, verdict: &Verdict, waited: Duration) -> Error {
-        // A rank of another communicator keeps its number in the job.
-        let in_group = |world_rank: usize| {
-            self.group.world_ranks.iter().position(|&rank| rank == world_rank).unwrap_or(world_rank)
-        };
         match verdict {
             Verdict::Lost { rank, host, cause } => Error::PeerLost {
-                rank: in_group(*rank),
+                rank: self.group.name(*rank),
                 host: host.clone(),
                 cause: cause.clone(),
                 operation: self.operation(),
                 waited,
             },
-            Verdict::Aborted { rank, text } => Error::Aborted { rank: in_group(*rank), cause: text.clone() },
+            Verdict::Aborted { rank, text } => Error::Aborted { rank: self.group.name(*rank), cause: text.clone() },
         }
     }
 
@@ -136,7 +138,11 @@ impl Watch<'_> {
             let all = membership.laggards(self.activity, u64::MAX, self.group.world_ranks.iter().copied())?;
             let stopped = all.iter().filter(|one| one.is_silent()).map(|one| {
                 let silent = one.silent.unwrap_or_default().as_secs_f64();
-                format!("rank {} on {} has come to this call, but is silent for {silent:.1} s", one.rank, one.host)
+                format!(
+                    "{} on {} has come to this call, but is silent for {silent:.1} s",
+                    self.group.name(one.rank),
+                    one.host
+                )
             });
             let stopped = stopped.collect::<Vec<_>>().join("; ");
             return Ok(match stopped.is_empty() {
@@ -145,7 +151,7 @@ impl Watch<'_> {
                 false => stopped,
             });
         }
-        Ok(laggards.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        Ok(laggards.iter().map(|one| one.describe(self.group.name(one.rank))).collect::<Vec<_>>().join("; "))
     }
 
     /// Who is missing, when the store that would know does not answer.
@@ -153,7 +159,8 @@ impl Watch<'_> {
         match self.world.place.store_rank.filter(|rank| *rank != self.world.place.rank) {
             Some(rank) => {
                 format!(
-                    "rank {rank} on {}, which serves the store, does not answer ({error})",
+                    "{} on {}, which serves the store, does not answer ({error})",
+                    self.group.name(rank),
                     self.world.host_of(rank)
                 )
             }

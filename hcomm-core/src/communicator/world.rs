@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::group::Group;
 use super::parts::LaneParts;
 use crate::config::{Config, Debug};
-use crate::control::{Member, Membership, Store, StoreServer};
+use crate::control::{Member, Membership, NOTICE, Store, StoreServer};
 use crate::engine::Lane;
 use crate::error::{Error, Result};
 use crate::launch::Place;
@@ -102,12 +102,12 @@ pub(crate) struct World {
 pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Group>, Lane)> {
     let deadline = Instant::now() + config.timeout;
     let (server, store) = if place.size > 1 {
-        let (server, store) = place.open_store(config.timeout)?;
+        let (server, store) = place.open_store(config.timeout, config.debug)?;
         (server, Some(store))
     } else {
         (None, None)
     };
-    let meeting = Meeting { store: store.clone(), place: place.clone(), deadline };
+    let meeting = Meeting { store: store.clone(), place: place.clone(), deadline, debug: config.debug };
     let heap = Heap::new()?;
     let mut domain = Domain::start(&place.job_id, place.rank, Arc::clone(&heap))?;
 
@@ -253,6 +253,7 @@ struct Meeting {
     store: Option<Arc<dyn Store>>,
     place: Place,
     deadline: Instant,
+    debug: Debug,
 }
 
 impl Meeting {
@@ -264,17 +265,35 @@ impl Meeting {
             serde_json::from_slice(bytes).map_err(|error| fail(rank, format!("its {what} cannot be read: {error}")))
         };
         let Some(store) = &self.store else { return Ok(vec![decode(0, &encoded)?]) };
-        let key = |rank: usize| format!("{what}/{rank}");
-        store.set(&key(self.place.rank), &encoded)?;
+        store.set(&format!("{what}/{}", self.place.rank), &encoded)?;
         let mut all = Vec::with_capacity(self.place.size);
         for rank in 0..self.place.size {
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            let bytes = store.wait(&key(rank), left).map_err(|error| {
-                Error::Startup(format!("rank {rank} of {} has not come ({what}): {error}", self.place.size))
+            let bytes = self.wait(&**store, what, rank).map_err(|error| {
+                let size = self.place.size;
+                Error::Startup(format!(
+                    "rank {rank} of {size} has not come ({what}): {error}; look at that rank's own output"
+                ))
             })?;
             all.push(decode(rank, &bytes)?);
         }
         Ok(all)
+    }
+
+    /// Waits for a rank's value until the deadline, and says so when it takes long.
+    fn wait(&self, store: &dyn Store, what: &str, rank: usize) -> Result<Vec<u8>> {
+        let key = &format!("{what}/{rank}");
+        let left = || self.deadline.saturating_duration_since(Instant::now());
+        if left() > NOTICE {
+            match store.wait(key, NOTICE) {
+                Err(_) if store.broken().is_none() => {
+                    let (size, most) = (self.place.size, left().as_secs());
+                    self.place
+                        .tell(self.debug, &format!("waiting for rank {rank} of {size} ({what}), {most} s at most"));
+                }
+                done => return done,
+            }
+        }
+        store.wait(key, left())
     }
 }
 

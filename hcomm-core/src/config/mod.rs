@@ -10,6 +10,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -146,6 +147,8 @@ const LAUNCHER: [&str; 7] = [
 ];
 const LAUNCHER_PREFIX: &str = "HCOMM_LAUNCH_";
 const CONFIG_FILE: &str = "HCOMM_CONFIG";
+/// Longest file of settings.
+const MOST_BYTES: u64 = 64 << 10;
 
 impl Config {
     /// The settings from `file` (else the file that `HCOMM_CONFIG` names) and the variables `env`. `warn` is told of names that
@@ -219,12 +222,19 @@ impl Config {
 
     fn apply_file(&mut self, path: &Path, warn: &mut dyn FnMut(String)) -> Result<()> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|cause| Error::system(format!("read settings from {shown}"), cause))?;
+        let failed = |cause: std::io::Error| Error::system(format!("read settings from {shown}"), cause);
+        let mut text = String::new();
+        std::fs::File::open(path).map_err(failed)?.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MOST_BYTES {
+            return Err(Error::system(
+                format!("read settings from {shown}"),
+                format!("longer than {MOST_BYTES} bytes"),
+            ));
+        }
         let table: toml::Table = text.parse().map_err(|cause: toml::de::Error| Error::Setting {
             name: "configuration file".into(),
             value: shown.to_string(),
-            allowed: format!("must be TOML: {}", cause.to_string().trim_end()),
+            allowed: format!("must be TOML: {}", in_short(&cause)),
         })?;
         for (key, value) in &table {
             let name = format!("{key} in {shown}");
@@ -242,6 +252,12 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The parser's message, which quotes the line that it does not understand, but not all of a long one.
+fn in_short(cause: &toml::de::Error) -> String {
+    let short = |line: &str| line.chars().take(100).collect::<String>();
+    cause.to_string().trim_end().lines().map(short).collect::<Vec<_>>().join("\n")
 }
 
 /// A TOML value as one would write it in a variable; lists become comma-separated.

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{Config, Debug, Precision, Telemetry, Transports};
+use crate::control::split_address;
 use crate::plan::Algorithm;
 use crate::units::{parse_duration, parse_size};
 
@@ -203,11 +204,8 @@ fn store(text: &str) -> Result<String, String> {
     if text.starts_with("etcd://") {
         return Err("etcd is not in this version".into());
     }
-    let port = |address: &str| {
-        address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-    };
-    let good = text.strip_prefix("tcp://").is_some_and(port)
-        || text.strip_prefix("file://").is_some_and(|path| path.starts_with('/'));
+    let good = text.strip_prefix("tcp://").is_some_and(|address| split_address(text, address).is_ok())
+        || text.strip_prefix("file://").is_some_and(|path| path.starts_with('/') && path.len() > 1);
     if good { Ok(text.to_owned()) } else { Err(String::new()) }
 }
 

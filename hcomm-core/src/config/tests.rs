@@ -169,6 +169,8 @@ fn the_file_may_be_named_by_a_variable() {
 fn bad_files_are_errors_that_name_them() {
     let cases = [
         ("channels = ", "HC-E0001", "TOML"),
+        (&"[".repeat(60_000), "HC-E0001", "TOML"),
+        (&"#".repeat(70_000), "HC-E0002", "longer than"),
         ("channels = 0", "HC-E0001", "from 1 to 4"),
         ("[channels]\nx = 1", "HC-E0001", "from 1 to 4"),
         ("timeout = 2020-01-01", "HC-E0001", "duration"),
@@ -179,6 +181,7 @@ fn bad_files_are_errors_that_name_them() {
         let shown = error.to_string();
         assert_eq!(error.code(), code, "{text}");
         assert!(shown.contains(file.path().to_str().unwrap()) && shown.contains(reason), "{shown}");
+        assert!(shown.len() < 2000, "{} bytes of error", shown.len());
     }
     let error = load(Some(Path::new("/nonexistent/hcomm.toml")), &[]).0.unwrap_err();
     assert_eq!(error.code(), "HC-E0002");

@@ -95,23 +95,32 @@ impl Laggard {
     }
 }
 
+impl Laggard {
+    /// The laggard in words, called `name`.
+    pub fn describe(&self, name: impl fmt::Display) -> String {
+        let Laggard { host, knows, call, inside, operation, silent, left, .. } = self;
+        let place = match (*left, *call) {
+            (true, 0) => return format!("{name} on {host} has not come: it has left the job"),
+            (true, _) => {
+                return format!("{name} on {host} has not come: it has left the job after call #{call} ({operation})");
+            }
+            _ if !knows => "it does not have this communicator (not yet, or no longer)".to_owned(),
+            (_, 0) => "it has made no call yet".to_owned(),
+            _ if *inside => format!("it is in call #{call} ({operation})"),
+            _ => format!("its last call was #{call} ({operation})"),
+        };
+        let heard = match silent {
+            None => "never heard of".to_owned(),
+            Some(silent) if self.is_silent() => format!("silent for {:.1} s", silent.as_secs_f64()),
+            Some(_) => "its process is alive".to_owned(),
+        };
+        format!("{name} on {host} has not come: {place}, {heard}")
+    }
+}
+
 impl fmt::Display for Laggard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Laggard { rank, host, knows, call, inside, operation, silent, left } = self;
-        write!(f, "rank {rank} on {host} has not come: ")?;
-        match (*left, *call) {
-            (true, 0) => return write!(f, "it has left the job"),
-            (true, _) => return write!(f, "it has left the job after call #{call} ({operation})"),
-            _ if !knows => write!(f, "it does not have this communicator (not yet, or no longer)")?,
-            (_, 0) => write!(f, "it has made no call yet")?,
-            _ if *inside => write!(f, "it is in call #{call} ({operation})")?,
-            _ => write!(f, "its last call was #{call} ({operation})")?,
-        }
-        match silent {
-            None => write!(f, ", never heard of"),
-            Some(silent) if self.is_silent() => write!(f, ", silent for {:.1} s", silent.as_secs_f64()),
-            Some(_) => write!(f, ", its process is alive"),
-        }
+        f.write_str(&self.describe(format_args!("rank {}", self.rank)))
     }
 }
 

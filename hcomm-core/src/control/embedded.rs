@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -16,11 +16,15 @@ use std::time::{Duration, Instant};
 use super::protocol::{
     MAX_RESPONSE_BYTES, Request, Response, Welcome, decode_response, encode_hello, encode_request, next_frame,
 };
-use super::{Changes, HEARTBEAT_INTERVAL, Item, MAX_VALUE_BYTES, Store, check_key};
+use super::{Changes, HEARTBEAT_INTERVAL, Item, MAX_VALUE_BYTES, NOTICE, Store, check_key};
 use crate::error::{Error, Result};
 
 /// How long a call that does not wait may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one may take once its caller hastens: the job is failing, and whoever serves the store may be what failed.
+const HASTY_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How often a call looks whether it is to hasten.
+const LOOK: Duration = Duration::from_millis(100);
 /// How long a goodbye may take.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest single attempt to connect.
@@ -40,6 +44,8 @@ struct Shared {
     next_id: AtomicU32,
     /// Leases taken, which make the thread send pings.
     leases: AtomicUsize,
+    /// Whether calls give up soon.
+    hasty: AtomicBool,
 }
 
 struct Writer {
@@ -52,14 +58,23 @@ struct Calls {
     waiting: HashMap<u32, SyncSender<Response>>,
     /// Why no more call can be made.
     broken: Option<String>,
+    /// Whether a hasty call had no answer, and nothing came since.
+    silent: bool,
 }
 
 impl EmbeddedStore {
-    /// Connects, trying until `timeout`.
-    pub(super) fn connect(host: &str, port: u16, job_id: &str, timeout: Duration) -> Result<Self> {
+    /// Connects, trying until `timeout`; after a while `tell` hears what is waited for.
+    pub(super) fn connect(
+        host: &str,
+        port: u16,
+        job_id: &str,
+        timeout: Duration,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
         let url = if host.contains(':') { format!("tcp://[{host}]:{port}") } else { format!("tcp://{host}:{port}") };
         let start = Instant::now();
         let mut pause = Duration::from_millis(5);
+        let mut told = false;
         loop {
             let left = timeout.saturating_sub(start.elapsed());
             let cause = match attempt(host, port, job_id, left.clamp(Duration::from_millis(50), ATTEMPT_TIMEOUT)) {
@@ -70,6 +85,10 @@ impl EmbeddedStore {
             if left.is_zero() {
                 let waited = start.elapsed();
                 return Err(Error::Store { url, what: format!("no connection after {waited:.1?}: {cause}") });
+            }
+            if !told && start.elapsed() >= NOTICE {
+                told = true;
+                tell(&format!("waiting for the store {url}, {} s at most: {cause}", timeout.as_secs()));
             }
             std::thread::sleep(pause.min(left));
             pause = (pause * 2).min(Duration::from_millis(200));
@@ -86,17 +105,18 @@ impl EmbeddedStore {
             calls: Mutex::default(),
             next_id: AtomicU32::new(0),
             leases: AtomicUsize::new(0),
+            hasty: AtomicBool::new(false),
         });
         let reader = shared.clone();
         let thread = std::thread::Builder::new().name("hcomm-store-client".into()).spawn(move || reader.read());
-        let thread = Some(thread.map_err(failed)?);
+        let thread = Some(thread.map_err(|e| Error::system("cannot start the thread of the store's client", e))?);
         Ok(EmbeddedStore { url, shared, thread })
     }
 
     /// Asks and waits for the answer, which the server may take `waits` for.
     fn ask(&self, request: Request, waits: Duration) -> Result<Response> {
-        let bound = if matches!(request, Request::Goodbye) { GOODBYE_TIMEOUT } else { CALL_TIMEOUT } + waits;
-        match self.shared.ask(&request, bound) {
+        let bound = if matches!(request, Request::Goodbye) { GOODBYE_TIMEOUT } else { CALL_TIMEOUT };
+        match self.shared.ask(&request, bound, waits) {
             Ok(Response::Failed(what)) | Err(what) => Err(Error::Store { url: self.url.clone(), what }),
             Ok(response) => Ok(response),
         }
@@ -199,6 +219,10 @@ impl Store for EmbeddedStore {
         lock(&self.shared.calls).broken.clone()
     }
 
+    fn hasten(&self) {
+        self.shared.hasty.store(true, Ordering::Relaxed);
+    }
+
     fn url(&self) -> String {
         self.url.clone()
     }
@@ -218,7 +242,9 @@ impl Drop for EmbeddedStore {
 }
 
 impl Shared {
-    fn ask(&self, request: &Request, bound: Duration) -> std::result::Result<Response, String> {
+    /// Waits at most `bound` for an answer that the server may take `waits` for.
+    fn ask(&self, request: &Request, bound: Duration, waits: Duration) -> std::result::Result<Response, String> {
+        let start = Instant::now();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = sync_channel(1);
         {
@@ -232,14 +258,25 @@ impl Shared {
             // Half a frame may have gone out: nothing after it would be understood.
             self.break_off(format!("the connection broke: {cause}"));
         }
-        match receiver.recv_timeout(bound) {
-            Ok(response) => Ok(response),
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(lock(&self.calls).broken.clone().unwrap_or_else(|| "the connection broke".into()))
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                lock(&self.calls).waiting.remove(&id);
-                Err(format!("no answer within {bound:.1?}"))
+        loop {
+            let hasty = self.hasty.load(Ordering::Relaxed);
+            let bound = waits + if hasty { bound.min(HASTY_TIMEOUT) } else { bound };
+            let left = match hasty && lock(&self.calls).silent {
+                true => Duration::ZERO,
+                false => bound.saturating_sub(start.elapsed()),
+            };
+            match receiver.recv_timeout(left.min(LOOK)) {
+                Ok(response) => return Ok(response),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(lock(&self.calls).broken.clone().unwrap_or_else(|| "the connection broke".into()));
+                }
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => {
+                    let mut calls = lock(&self.calls);
+                    calls.waiting.remove(&id);
+                    calls.silent |= hasty;
+                    return Err(format!("no answer within {bound:.1?}"));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
@@ -261,7 +298,10 @@ impl Shared {
         loop {
             match (&self.stream).read(&mut piece) {
                 Ok(0) => return self.break_off("the server closed the connection".into()),
-                Ok(len) => input.extend_from_slice(&piece[..len]),
+                Ok(len) => {
+                    input.extend_from_slice(&piece[..len]);
+                    lock(&self.calls).silent = false;
+                }
                 Err(e) if [ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted].contains(&e.kind()) => {}
                 Err(e) => return self.break_off(format!("the connection broke: {e}")),
             }

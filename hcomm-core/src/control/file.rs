@@ -21,7 +21,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 
-use super::{Changes, HEARTBEAT_INTERVAL, Item, MAX_VALUE_BYTES, Store, check_key, check_prefix, check_value};
+use super::{Changes, HEARTBEAT_INTERVAL, Item, MAX_VALUE_BYTES, NOTICE, Store, check_key, check_prefix, check_value};
 use crate::error::{Error, Result};
 
 /// How often a waiting call looks.
@@ -66,9 +66,10 @@ struct View {
 
 impl FileStore {
     /// Takes part in the job of this name under `parent`, which must exist.
-    pub(super) fn open(parent: &Path, job_id: &str, timeout: Duration) -> Result<Self> {
+    pub(super) fn open(parent: &Path, job_id: &str, timeout: Duration, tell: &mut dyn FnMut(&str)) -> Result<Self> {
         let url = format!("file://{}", parent.display());
         let start = Instant::now();
+        let mut told = false;
         loop {
             match Inner::enter(&parent.join(format!("hcomm-{job_id}"))) {
                 Ok(inner) => return Ok(FileStore { url, inner: Arc::new(inner), thread: Mutex::default() }),
@@ -76,7 +77,13 @@ impl FileStore {
                     let waited = start.elapsed();
                     return Err(Error::Store { url, what: format!("not usable after {waited:.1?}: {cause}") });
                 }
-                Err(_) => std::thread::sleep(POLL),
+                Err(cause) => {
+                    if !told && start.elapsed() >= NOTICE {
+                        told = true;
+                        tell(&format!("waiting for the store {url}, {} s at most: {cause}", timeout.as_secs()));
+                    }
+                    std::thread::sleep(POLL);
+                }
             }
         }
     }
@@ -520,7 +527,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     fn open_in(parent: &Path) -> FileStore {
-        FileStore::open(parent, "job", LONG).unwrap()
+        FileStore::open(parent, "job", LONG, &mut |_| ()).unwrap()
     }
 
     #[test]
@@ -558,7 +565,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_there_is_an_error() {
-        let error = FileStore::open(Path::new("/nonexistent/dir"), "job", Duration::ZERO).err().unwrap();
+        let error = FileStore::open(Path::new("/nonexistent/dir"), "job", Duration::ZERO, &mut |_| ()).err().unwrap();
         assert!(error.to_string().contains("file:///nonexistent/dir"), "{error}");
     }
 

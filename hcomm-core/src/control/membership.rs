@@ -151,15 +151,18 @@ impl Membership {
     /// Proposes that `rank` is lost; returns what the job agreed on, which may be an earlier failure. Waits for the store,
     /// within its bound; where that does not answer, the proposal is the verdict of this rank.
     pub fn report_lost(&self, rank: usize, cause: &str) -> Arc<Verdict> {
+        self.shared.store.hasten();
         self.shared.propose(self.shared.lost(rank, cause.into()))
     }
 
     /// Proposes that this rank failed by itself; otherwise as [`Membership::report_lost`].
     pub fn report_abort(&self, text: &str) -> Arc<Verdict> {
+        self.shared.store.hasten();
         self.shared.propose(Verdict::Aborted { rank: self.shared.member.rank, text: text.into() })
     }
 
-    /// Which of `ranks` have not come to call `number` of `communicator`. Asks the store, within its bound.
+    /// Which of `ranks` have not come to call `number` of `communicator`. Asks the store, within its bound, which gets short: who
+    /// asks is about to fail.
     ///
     /// # Errors
     /// [`Error::Store`] when it does not answer.
@@ -169,6 +172,7 @@ impl Membership {
         number: u64,
         ranks: impl IntoIterator<Item = usize>,
     ) -> Result<Vec<Laggard>> {
+        self.shared.store.hasten();
         self.shared.laggards(communicator, number, ranks)
     }
 

@@ -26,6 +26,9 @@ use crate::error::{Error, Result};
 /// How often a process lets the others hear of it (`HCOMM_HEARTBEAT_INTERVAL`).
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(200);
 
+/// After so long a wait at the start of a job, it is said what is waited for.
+pub(crate) const NOTICE: Duration = Duration::from_secs(5);
+
 /// Longest key, in bytes. Keys are file names in the file store, which leaves room for a prefix in 255 bytes.
 pub const MAX_KEY_BYTES: usize = 200;
 
@@ -78,6 +81,9 @@ pub trait Store: Send + Sync {
     fn broken(&self) -> Option<String> {
         None
     }
+    /// From now on a call to a store that is silent gives up soon, if it knows how: the job is failing, and whoever serves the
+    /// store may be what failed.
+    fn hasten(&self) {}
     /// The URL that others connect to.
     fn url(&self) -> String;
 }
@@ -88,16 +94,26 @@ pub trait Store: Send + Sync {
 /// # Errors
 /// [`Error::Setting`] for a URL that names no store, [`Error::Store`] with the last cause when time is up.
 pub fn connect(url: &str, job_id: &str, timeout: Duration) -> Result<Arc<dyn Store>> {
+    connect_telling(url, job_id, timeout, &mut |_| ())
+}
+
+/// [`connect`], where `tell` hears what is waited for when that takes long.
+pub(crate) fn connect_telling(
+    url: &str,
+    job_id: &str,
+    timeout: Duration,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Arc<dyn Store>> {
     check_job_id(job_id)?;
     if let Some(address) = url.strip_prefix("tcp://") {
         let (host, port) = split_address(url, address)?;
-        return Ok(Arc::new(embedded::EmbeddedStore::connect(&host, port, job_id, timeout)?));
+        return Ok(Arc::new(embedded::EmbeddedStore::connect(&host, port, job_id, timeout, tell)?));
     }
     if let Some(path) = url.strip_prefix("file://") {
         if !path.starts_with('/') || path.len() < 2 {
             return Err(bad_url(url));
         }
-        return Ok(Arc::new(file::FileStore::open(path.as_ref(), job_id, timeout)?));
+        return Ok(Arc::new(file::FileStore::open(path.as_ref(), job_id, timeout, tell)?));
     }
     Err(bad_url(url))
 }

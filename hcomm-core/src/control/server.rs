@@ -46,6 +46,7 @@ struct Shared {
     stop: AtomicBool,
     wake: EventFd,
     clients: AtomicUsize,
+    served: AtomicUsize,
     refused: AtomicU64,
 }
 
@@ -64,15 +65,16 @@ impl StoreServer {
         let listener = TcpListener::bind(bind).map_err(|e| failed("cannot listen", e))?;
         listener.set_nonblocking(true).map_err(|e| failed("cannot listen", e))?;
         let address = listener.local_addr().map_err(|e| failed("cannot listen", e))?;
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| failed("epoll", e.into()))?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| Error::system("the store: epoll", e))?;
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
-        let wake = wake.map_err(|e| failed("eventfd", e.into()))?;
+        let wake = wake.map_err(|e| Error::system("the store: eventfd", e))?;
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER)).map_err(|e| failed("epoll", e.into()))?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, STOP)).map_err(|e| failed("epoll", e.into()))?;
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             wake,
             clients: AtomicUsize::new(0),
+            served: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
         });
         let mut events = Loop {
@@ -87,7 +89,7 @@ impl StoreServer {
             accept_again: None,
         };
         let thread = std::thread::Builder::new().name("hcomm-store".into()).spawn(move || events.run());
-        let thread = thread.map_err(|e| failed("cannot start a thread", e))?;
+        let thread = thread.map_err(|e| Error::system("cannot start the store's thread", e))?;
         Ok(StoreServer { address, shared, thread: Some(thread) })
     }
 
@@ -99,6 +101,11 @@ impl StoreServer {
     /// Clients connected now.
     pub fn clients(&self) -> usize {
         self.shared.clients.load(Ordering::Relaxed)
+    }
+
+    /// Clients that ever were.
+    pub fn served(&self) -> usize {
+        self.shared.served.load(Ordering::Relaxed)
     }
 
     /// Connections that were cut off because they did not speak the protocol, or not of this job.
@@ -288,6 +295,7 @@ impl Loop {
                 connection.output.push(Welcome::Accepted as u8);
                 self.strangers -= 1;
                 self.shared.clients.fetch_add(1, Ordering::Relaxed);
+                self.shared.served.fetch_add(1, Ordering::Relaxed);
             }
             let body = next_frame(&connection.input, at, MAX_REQUEST_BYTES).map_err(|_| End::Refused)?;
             let Some(body) = body else {

@@ -172,6 +172,58 @@ fn no_server_is_an_error_that_names_url_time_and_cause() {
 }
 
 #[test]
+fn a_long_wait_for_a_server_is_told_with_its_cause() {
+    let address = local_server().address();
+    let mut told = Vec::new();
+    let waited = NOTICE + Duration::from_secs(1);
+    let done = connect_telling(&format!("tcp://{address}"), "job", waited, &mut |words| told.push(words.to_owned()));
+    assert!(done.is_err());
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains(&address.to_string()) && told[0].contains("refused"), "{told:?}");
+    let mut told = String::new();
+    assert!(connect_telling("file:///no/such/directory", "job", waited, &mut |words| told.push_str(words)).is_err());
+    assert!(told.contains("/no/such/directory") && told.contains("No such file"), "{told}");
+}
+
+/// A server that takes connections and then says nothing, as one that was stopped.
+fn silent_server() -> (String, thread::JoinHandle<()>) {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap());
+    let serve = move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&[protocol::Welcome::Accepted as u8]).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()); // until the client is gone
+    };
+    (url, thread::spawn(serve))
+}
+
+#[test]
+fn hasty_calls_give_up_soon_and_only_the_first_of_them_waits() {
+    let (url, server) = silent_server();
+    let store = connect(&url, "job", LONG).unwrap();
+    let asking = store.clone();
+    let under_way = thread::spawn(move || asking.get("k").unwrap_err().to_string());
+    store.hasten();
+    let short = |error: String| assert!(error.contains("no answer within 1.5s"), "{error}");
+    short(store.get("k").unwrap_err().to_string());
+    short(under_way.join().unwrap());
+    let begun = Instant::now();
+    (0..20).for_each(|_| short(store.set("k", b"").unwrap_err().to_string()));
+    assert!(begun.elapsed() < LONG, "each waited");
+    drop(store);
+    server.join().unwrap();
+}
+
+#[test]
+fn hasty_calls_are_answered_by_a_server_that_answers() {
+    let server = local_server();
+    let store = client(&server);
+    store.hasten();
+    store.set("k", b"v").unwrap();
+    assert_eq!(store.wait("k", LONG).unwrap(), b"v");
+}
+
+#[test]
 fn another_job_is_turned_away_and_told_so() {
     let server = local_server();
     let url = format!("tcp://{}", server.address());

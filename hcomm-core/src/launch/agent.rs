@@ -58,6 +58,9 @@ pub(super) fn run_on_hosts(
                 return Err(error);
             }
         }
+        if !supervisor.goes_on() {
+            break;
+        }
     }
     Ok(supervisor.run())
 }

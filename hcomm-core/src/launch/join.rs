@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::bind_address;
 use super::supervise::Alarm;
-use crate::control::{Store, StoreServer, connect, split_address};
+use crate::config::Debug;
+use crate::control::{NOTICE, Store, StoreServer, connect_telling, split_address};
 use crate::error::{Error, Result};
 
 /// How long the node that serves the store waits for the others to end.
@@ -30,15 +31,23 @@ pub(super) struct Node {
     pub(super) size: usize,
 }
 
-/// Meets the other nodes at `url`.
+/// Meets the other nodes at `url`. A long wait is told at [`Debug::Warn`].
 ///
 /// # Errors
 /// [`Error::Startup`] naming the nodes that have come when not all do within `timeout`, when there are more than `nodes`, or
 /// when they do not agree on their number; [`Error::Store`] when nobody serves the store.
-pub(super) fn meet(url: &str, job_id: &str, nodes: usize, ranks: usize, timeout: Duration) -> Result<Node> {
+pub(super) fn meet(
+    url: &str,
+    job_id: &str,
+    nodes: usize,
+    ranks: usize,
+    timeout: Duration,
+    debug: Debug,
+) -> Result<Node> {
     let start = Instant::now();
     let server = try_to_serve(url, job_id)?;
-    let store = connect(url, job_id, timeout)?;
+    let mut tell = |waiting: &str| debug.say(Debug::Warn, || waiting.to_owned());
+    let store = connect_telling(url, job_id, timeout, &mut tell)?;
     // With a server the others count from 1; without, they count among themselves.
     let index = match &server {
         Some(_) => 0,
@@ -50,7 +59,7 @@ pub(super) fn meet(url: &str, job_id: &str, nodes: usize, ranks: usize, timeout:
     let host = nix::unistd::gethostname().map_or_else(|_| "?".into(), |name| name.to_string_lossy().replace(' ', "-"));
     let mine = format!("{nodes} {ranks} {host}");
     store.lease(&format!("{NODES}{index}"), mine.as_bytes(), LOST, NODE_LEASE)?;
-    let all = wait_for_all(&*store, nodes, timeout.saturating_sub(start.elapsed()))?;
+    let all = wait_for_all(&*store, nodes, timeout.saturating_sub(start.elapsed()), &mut tell)?;
     let first = all[..index].iter().map(|(ranks, _)| ranks).sum();
     let size = all.iter().map(|(ranks, _)| ranks).sum();
     Ok(Node { store, server, index, first, size })
@@ -68,13 +77,20 @@ fn try_to_serve(url: &str, job_id: &str) -> Result<Option<StoreServer>> {
 }
 
 /// Ranks and host of each node, once all have come.
-fn wait_for_all(store: &dyn Store, nodes: usize, timeout: Duration) -> Result<Vec<(usize, String)>> {
-    let end = Instant::now() + timeout;
+fn wait_for_all(
+    store: &dyn Store,
+    nodes: usize,
+    timeout: Duration,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Vec<(usize, String)>> {
+    let start = Instant::now();
+    let end = start + timeout;
+    let mut told = false;
     let mut come: Vec<Option<(usize, String)>> = vec![None; nodes];
     let mut revision = 0;
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let (next, changes) = store.watch(NODES, revision, left.min(Duration::from_secs(5)))?;
+        let (next, changes) = store.watch(NODES, revision, left.min(NOTICE))?;
         revision = next;
         for (key, value) in changes {
             let index = key.strip_prefix(NODES).and_then(|index| index.parse::<usize>().ok());
@@ -84,9 +100,16 @@ fn wait_for_all(store: &dyn Store, nodes: usize, timeout: Duration) -> Result<Ve
         if come.iter().all(Option::is_some) {
             return Ok(come.into_iter().flatten().collect());
         }
+        let here: Vec<&str> = come.iter().flatten().map(|(_, host)| host.as_str()).collect();
+        let (count, here) = (here.len(), here.join(", "));
+        if !told && start.elapsed() >= NOTICE {
+            told = true;
+            tell(&format!(
+                "waiting for other nodes, {} s at most: {count} of {nodes} have come ({here})",
+                timeout.as_secs()
+            ));
+        }
         if left.is_zero() {
-            let here: Vec<&str> = come.iter().flatten().map(|(_, host)| host.as_str()).collect();
-            let (count, here) = (here.len(), here.join(", "));
             return Err(Error::Startup(format!(
                 "only {count} of {nodes} nodes have come within {timeout:.1?} ({here}): start the same command on the others"
             )));

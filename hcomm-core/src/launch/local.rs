@@ -13,7 +13,7 @@ use std::time::Duration;
 use hcomm_topology::{Root, place_ranks, read_cpus, read_numa};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid, getppid};
 
 use super::supervise::{Supervisor, Worker};
@@ -46,7 +46,7 @@ impl LocalRanks {
     /// launcher's.
     ///
     /// # Errors
-    /// [`Error::Startup`] naming the first rank that could not be started; those before it are in the supervisor.
+    /// [`Error::System`] naming the first rank that could not be started; those before it are in the supervisor.
     pub(super) fn start(&self, supervisor: &mut Supervisor<'_>) -> Result<()> {
         let places = if self.bind { self.places() } else { None };
         for index in 0..self.count {
@@ -55,8 +55,11 @@ impl LocalRanks {
             let child = self
                 .command(index, cpu)?
                 .spawn()
-                .map_err(|e| Error::Startup(format!("cannot start rank {rank} ({}): {e}", self.program.display())))?;
+                .map_err(|e| Error::system(format!("cannot start rank {rank} ({})", self.program.display()), e))?;
             supervisor.add(Worker { name: format!("rank {rank}"), child, stdin: None });
+            if !supervisor.goes_on() {
+                break;
+            }
         }
         Ok(())
     }
@@ -87,6 +90,8 @@ impl LocalRanks {
         }
         let launcher = getpid();
         let prepare = move || {
+            // The launcher blocks the signals that end it, and a mask outlives exec.
+            SigSet::empty().thread_set_mask()?;
             set_pdeathsig(Signal::SIGKILL)?;
             // Had the launcher died before that call, nobody would kill this process.
             if getppid() != launcher {
@@ -97,7 +102,7 @@ impl LocalRanks {
             }
             Ok(())
         };
-        // SAFETY: between fork and exec only async-signal-safe calls may be made. These are three system calls on values
+        // SAFETY: between fork and exec only async-signal-safe calls may be made. These are system calls on values
         // that were made before the fork; none allocates or locks, and the errors they make hold a number only.
         unsafe { command.pre_exec(prepare) };
         Ok(command)

@@ -10,6 +10,7 @@
 //! ```standalone_crate
 //! use std::time::Duration;
 //!
+//! use hcomm_core::config::Debug;
 //! use hcomm_core::launch::{self, Launch, Plan};
 //! use hcomm_core::{Communicator, Error, ReduceOp};
 //!
@@ -22,6 +23,7 @@
 //!             environment: Vec::new(),
 //!             bind: true,
 //!             timeout: Duration::from_secs(60),
+//!             debug: Debug::Warn,
 //!         })?;
 //!         outcome.words.iter().for_each(|line| eprintln!("{line}"));
 //!         std::process::exit(outcome.code);
@@ -54,8 +56,12 @@ pub use hosts::{HostSpec, parse_hostfile, parse_hosts};
 pub use run::{Launch, Plan, run};
 pub use supervise::Outcome;
 
-use crate::control::{Store, StoreServer, connect, split_address};
+use crate::config::Debug;
+use crate::control::{Store, StoreServer, connect_telling, split_address};
 use crate::error::{Error, Result};
+
+/// How long ranks try to reach a store that was served before they were started.
+const SERVED_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A rank of a job, as its launcher describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,14 +106,37 @@ impl Place {
     }
 
     /// Connects to the store of the job, after starting it where this rank serves it. The server must be kept until all
-    /// ranks have left ([`StoreServer::wait_for_clients_to_leave`]).
+    /// ranks have left ([`StoreServer::wait_for_clients_to_leave`]). A long wait is told at [`Debug::Warn`].
     ///
     /// # Errors
-    /// [`Error::Store`] when the store's address cannot be had, or nobody serves it within `timeout`.
-    pub fn open_store(&self, timeout: Duration) -> Result<(Option<StoreServer>, Arc<dyn Store>)> {
+    /// [`Error::Store`] when the store's address cannot be had, or nobody serves it within `timeout`. A store that a launcher
+    /// serves is there before any rank: it is not waited for that long.
+    pub fn open_store(&self, timeout: Duration, debug: Debug) -> Result<(Option<StoreServer>, Arc<dyn Store>)> {
         let server = if self.serve_store { Some(serve(&self.store_url, &self.job_id)?) } else { None };
-        let store = connect(&self.store_url, &self.job_id, timeout)?;
+        let served_before = self.store_rank.is_none() && self.store_url.starts_with("tcp://");
+        let patience = if served_before { timeout.min(SERVED_PATIENCE) } else { timeout };
+        let store = connect_telling(&self.store_url, &self.job_id, patience, &mut |waiting| self.tell(debug, waiting));
+        let store = store.map_err(|error| match error {
+            Error::Store { url, what } if served_before => Error::Store {
+                what: format!(
+                    "{what}; the launcher serves it: {}",
+                    match url.contains("//127.") {
+                        true => "is the loopback interface up (ip link set lo up)?",
+                        false => "name an address with --store that this host can reach",
+                    }
+                ),
+                url,
+            },
+            error => error,
+        })?;
         Ok((server, store))
+    }
+
+    /// Says what is waited for; one rank of a host is enough.
+    pub(crate) fn tell(&self, debug: Debug, waiting: &str) {
+        if self.local_rank.unwrap_or(0) == 0 {
+            debug.say(Debug::Warn, || format!("rank {}: {waiting}", self.rank));
+        }
     }
 }
 

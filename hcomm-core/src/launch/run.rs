@@ -13,6 +13,7 @@ use super::hosts::HostSpec;
 use super::local::{LocalRanks, RANK_PATIENCE};
 use super::supervise::{Alarm, Outcome, Signals, Supervisor};
 use super::{bind_address, join};
+use crate::config::Debug;
 use crate::control::{StoreServer, split_address};
 use crate::error::{Error, Result};
 
@@ -47,6 +48,9 @@ pub enum Plan {
     },
 }
 
+/// How often it is seen whether all nodes have come.
+const MEETING_LOOK: Duration = Duration::from_millis(5);
+
 /// A job to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
@@ -62,13 +66,15 @@ pub struct Launch {
     pub bind: bool,
     /// How long hosts that join wait for each other.
     pub timeout: Duration,
+    /// What the launcher says on stderr.
+    pub debug: Debug,
 }
 
 /// Runs the job and waits until every rank has ended. Catches SIGINT, SIGTERM and SIGHUP meanwhile, which end all ranks; so it
 /// is to be called before other threads are made, and from one that lives as long as the job.
 ///
 /// # Errors
-/// [`Error::Startup`] or [`Error::Store`] when the job cannot start; nothing of it is left then.
+/// [`Error::Startup`], [`Error::Store`] or [`Error::System`] when the job cannot start; nothing of it is left then.
 pub fn run(launch: &Launch) -> Result<Outcome> {
     let signals = Signals::catch()?;
     match &launch.plan {
@@ -80,10 +86,21 @@ pub fn run(launch: &Launch) -> Result<Outcome> {
         }
         Plan::Hosts { hosts, agent, store } => {
             let job_id = new_job_id();
-            let (_server, store_url) = open_store(hosts, store.as_deref(), &job_id)?;
+            let (server, store_url) = open_store(hosts, store.as_deref(), &job_id)?;
             let size = hosts.iter().map(|host| host.ranks).sum();
             let ranks = local_ranks(launch, 0, 0, size, store_url, job_id);
-            run_on_hosts(&ranks, hosts, agent.as_deref(), &signals)
+            let outcome = run_on_hosts(&ranks, hosts, agent.as_deref(), &signals)?;
+            match server {
+                // A job of one rank needs no store.
+                Some(server) if outcome.code == 0 && size > 1 && server.served() < size => {
+                    Err(Error::Startup(format!(
+                        "only {} of {size} ranks came, though nothing failed: the launch agent is run as COMMAND HOST PROGRAM \
+                     ARGUMENT, and must run PROGRAM on HOST and pass its standard input on",
+                        server.served()
+                    )))
+                }
+                _ => Ok(outcome),
+            }
         }
         Plan::Join { url, nodes, ranks } => run_joined(launch, url, *nodes, *ranks, &signals),
     }
@@ -101,7 +118,20 @@ fn open_store(hosts: &[HostSpec], store: Option<&str>, job_id: &str) -> Result<(
 
 fn run_joined(launch: &Launch, url: &str, nodes: usize, ranks: usize, signals: &Signals) -> Result<Outcome> {
     let job_id = std::env::var("HCOMM_JOB_ID").unwrap_or_else(|_| "join".into());
-    let node = join::meet(url, &job_id, nodes, ranks, launch.timeout)?;
+    // The others may be long in coming, and who interrupts that is to be heard: so another thread waits for them.
+    let (timeout, debug) = (launch.timeout, launch.debug);
+    let (meeting_url, meeting_id) = (url.to_owned(), job_id.clone());
+    let meeting = std::thread::Builder::new()
+        .name("hcomm-meet".into())
+        .spawn(move || join::meet(&meeting_url, &meeting_id, nodes, ranks, timeout, debug))
+        .map_err(|e| Error::system("cannot start a thread", e))?;
+    while !meeting.is_finished() {
+        if let Some(number) = signals.wait(MEETING_LOOK) {
+            return Ok(Outcome { code: 128 + number, words: Vec::new() }); // what has been met so far ends with the process
+        }
+    }
+    let node =
+        meeting.join().map_err(|_| Error::Startup("the thread that meets the other nodes panicked".into()))??;
     let alarm = Alarm::new()?;
     let watch = node.watch(alarm.clone())?;
     let ranks = local_ranks(launch, node.first, ranks, node.size, url.to_owned(), job_id);

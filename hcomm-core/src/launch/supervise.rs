@@ -51,6 +51,13 @@ impl Signals {
         Ok(Signals { fd, before })
     }
 
+    /// Waits for a signal, `most` at most; the first that came, apart from those of children.
+    pub(super) fn wait(&self, most: Duration) -> Option<i32> {
+        let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::ZERO);
+        let _ = poll(&mut [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)], timeout); // no signal, then
+        self.take().first().copied()
+    }
+
     /// The signals that came, apart from those of children.
     fn take(&self) -> Vec<i32> {
         let next = || self.fd.read_signal().ok().flatten().map(|info| info.ssi_signo as i32);
@@ -188,7 +195,9 @@ impl<'a> Supervisor<'a> {
             // A rank says itself what it fails of; who starts one on another host may have nothing to say.
             self.words.push(format!("{name} ended with {status}"));
         }
-        self.code.get_or_insert(status.code().unwrap_or(1));
+        // 255 is what ssh and its like say of themselves (ssh(1), EXIT STATUS).
+        let code = status.code().filter(|code| !is_agent || *code != 255);
+        self.code.get_or_insert(code.unwrap_or(1));
         self.start_grace();
     }
 
@@ -231,7 +240,18 @@ impl<'a> Supervisor<'a> {
             Stage::Grace(end) | Stage::Asked(end) => end.saturating_duration_since(Instant::now()),
             Stage::Running | Stage::Killed => LOOK,
         };
-        let timeout = PollTimeout::try_from(left.min(LOOK) + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
+        self.look(left.min(LOOK) + Duration::from_millis(1));
+    }
+
+    /// Whether more workers are to be started: starting thousands takes long, and who interrupts that is heard at once.
+    pub(super) fn goes_on(&mut self) -> bool {
+        self.look(Duration::ZERO);
+        self.stage == Stage::Running
+    }
+
+    /// Waits until something happens, `most` at most, and takes note of it.
+    fn look(&mut self, most: Duration) {
+        let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::ZERO);
         let stdin = std::io::stdin();
         let listens = self.stage == Stage::Running;
         let stdin = (self.ends_with_stdin && listens).then(|| stdin.as_fd());

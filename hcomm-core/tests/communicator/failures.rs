@@ -13,6 +13,7 @@ pub const ACTS: &[(&str, fn())] = &[
     ("absent", absent),
     ("absent_from_a_message", absent_from_a_message),
     ("absent_from_a_request", absent_from_a_request),
+    ("absent_from_a_part", absent_from_a_part),
     ("disagreeing", disagreeing),
     ("leaving_early", leaving_early),
     ("done_early", done_early),
@@ -22,6 +23,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("a_rank_killed_outside_of_a_call_is_named", || killed("absent")),
     ("a_stopped_rank_is_named", stopped),
     ("a_rank_that_does_not_come_is_named_with_its_call", not_coming),
+    ("ranks_of_a_split_communicator_are_named_by_both_numbers", not_coming_to_a_part),
     ("ranks_that_disagree_are_told_both_calls", mismatches),
     ("a_rank_that_leaves_early_is_named", left_early),
     ("a_rank_may_leave_when_its_part_is_done", || {
@@ -113,6 +115,21 @@ fn absent_from_a_request() {
     }
     let result = c.start_all_reduce(buffer, ReduceOp::Sum).unwrap().wait().map(drop);
     report(c, result);
+}
+
+/// The odd ranks have a communicator of their own, to whose call one of them does not come.
+fn absent_from_a_part() {
+    let mut c = init();
+    let mut part = c.split(Some(c.rank() as u32 % 2), 0).unwrap().unwrap();
+    say("up");
+    if c.rank() == case() {
+        wait_for_the_end();
+    }
+    let result = match c.rank() % 2 {
+        0 => c.barrier(),
+        _ => part.all_reduce_in_place(&mut [1; 1000], ReduceOp::Sum),
+    };
+    say(result.unwrap_err());
 }
 
 /// Rank `victim` of a job in which all are up gets `signal`; then all others end by themselves. What they said.
@@ -215,6 +232,24 @@ fn not_coming() {
         let others = (0..victim).map(|rank| format!("rank {rank} on {} has not come", host(hosts, rank)));
         assert!(!others.into_iter().any(|other| said.concat().contains(&other)), "{hosts} {act}: {said:#?}");
     });
+}
+
+fn not_coming_to_a_part() {
+    for transport in ["shm", "tcp"] {
+        let job = job("absent_from_a_part", "aaaa", transport, 3).env("HCOMM_TIMEOUT", "1s");
+        let said = signalled(job.start(), 4, 3, None);
+        // Whoever sees it first says it in its own words; the others quote that.
+        let (of_all, of_part) = ("rank 3 on host-a has not come", "rank 1 (rank 3 of the job) on host-a has not come");
+        let named = |said: &String| said.contains(of_all) || said.contains(of_part);
+        assert!(said.iter().all(named), "{transport}: {said:#?}");
+        let of_rank_1 = &said[1];
+        assert!(
+            of_rank_1.contains(of_part)
+                || of_rank_1.contains("rank 0 of the job (not in this communicator)")
+                || of_rank_1.contains("rank 2 of the job (not in this communicator)"),
+            "{transport}: {said:#?}"
+        );
+    }
 }
 
 /// What rank 0 calls, and what all others do.
