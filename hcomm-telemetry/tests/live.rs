@@ -55,7 +55,7 @@ fn every_call_is_counted_and_some_are_timed() {
     assert_eq!(operations(&first), [("all_reduce", 8, 1000, 8000)], "also what is not in the slot yet");
     let operation = &first.operations[0];
     assert!(operation.timed >= 2 && operation.timed == first.records.len() as u64, "{operation:?}");
-    assert!(operation.durations.total() <= 1000 && operation.durations.total() > 1000 - 61, "{operation:?}");
+    assert!(operation.durations.total() <= 1000 && operation.durations.total() > 1000 - 251, "{operation:?}");
     assert_eq!(first.records.iter().map(|record| record.weight).sum::<u64>(), operation.durations.total());
     assert_eq!((operation.algorithm, operation.transport), (Some("direct"), Some("shm")));
     assert_eq!((operation.channels, operation.chunk_bytes, operation.element), (Some(2), Some(4096), Some("f32")));

@@ -96,7 +96,7 @@ fn known_operations() {
         let (tiny, large) = (operation("all_reduce", 8), operation("all_reduce", 1 << 20));
         assert_eq!((tiny.count, large.count, large.bytes), (1000, 7, 7 << 20));
         assert_eq!((large.timed, large.durations.total(), large.algorithm.is_some()), (7, 7, true));
-        assert!(tiny.timed < 1000 && tiny.durations.total() > 900, "{} timed", tiny.timed);
+        assert!(tiny.timed < 1000 && tiny.durations.total() > 700, "{} timed", tiny.timed);
         assert!(snapshot.records.iter().any(|record| record.kind.name() == "all_gather" && record.bytes == 2000));
         let link = &snapshot.links[0];
         assert_eq!(link.peer, 1 - snapshot.identity.rank);

@@ -70,10 +70,13 @@ impl Shape {
 #[derive(Debug)]
 struct Current {
     shape: Arc<Shape>,
-    slot: Option<Part<SlotPart>>,
+    slot: Option<(usize, Part<SlotPart>)>,
     /// As the shape's traffic; `None` where there was no room.
     links: Vec<Option<Part<LinkPart>>>,
 }
+
+/// Shapes that a lane remembers beside the one at hand.
+const EARLIER: usize = 8;
 
 /// Writes down the calls of one thread.
 #[derive(Debug)]
@@ -83,6 +86,10 @@ pub struct LaneWriter {
     part: Part<LanePart>,
     communicator: u64,
     current: Option<Current>,
+    /// Address of its shape, which it keeps; compared for every call.
+    at_hand: usize,
+    /// Shapes that were at hand before it, the latest last: a training step calls a few in turn.
+    earlier: Vec<Current>,
     /// Calls from this number on are timed.
     next_timed: u64,
     /// When the call under way began; 0 when it is not timed.
@@ -130,6 +137,8 @@ impl LaneWriter {
             part,
             communicator,
             current: None,
+            at_hand: 0,
+            earlier: Vec::with_capacity(EARLIER),
             next_timed: 0,
             start_ns: 0,
             flags: 0,
@@ -169,7 +178,7 @@ impl LaneWriter {
 
     #[inline]
     fn is_current(&self, shape: &Arc<Shape>) -> bool {
-        self.current.as_ref().is_some_and(|current| Arc::ptr_eq(&current.shape, shape))
+        self.at_hand == Arc::as_ptr(shape).addr()
     }
 
     /// The call has failed. What it was waiting for stays to be seen.
@@ -177,7 +186,7 @@ impl LaneWriter {
         self.choose(shape);
         self.flush();
         let start = if self.start_ns == 0 { monotonic_ns() } else { self.start_ns };
-        if let Some(slot) = self.current.as_ref().and_then(|current| current.slot.as_ref()) {
+        if let Some(slot) = self.slot() {
             seqlock::write(&slot.sequence, || add(&slot.errors, 1));
         }
         let duration = monotonic_ns().saturating_sub(start);
@@ -249,7 +258,7 @@ impl LaneWriter {
         let duration = end.saturating_sub(start);
         let slept = self.flags & SLEPT != 0;
         let mut weight = 1;
-        if let Some(slot) = self.current.as_ref().and_then(|current| current.slot.as_ref()) {
+        if let Some(slot) = self.slot() {
             if !slept {
                 // It stands for all since the last that were too short to be seen; each that slept stands for itself.
                 weight = get(&slot.count).saturating_sub(get(&slot.weight)).max(1);
@@ -301,22 +310,43 @@ impl LaneWriter {
             return;
         }
         self.flush();
-        let slot = self.recorder.slot(self.index, shape.kind.0, class_of(shape.bytes));
-        let links = shape.traffic.iter().map(|t| self.recorder.link(t.peer, t.transport)).collect();
+        let known = self.earlier.iter().position(|earlier| Arc::ptr_eq(&earlier.shape, shape));
+        let next = match known {
+            Some(at) => self.earlier.remove(at),
+            None => self.look_up(shape),
+        };
         let part = &*self.part;
         seqlock::write(&part.sequence, || {
-            set(&part.slot, slot.as_ref().map_or(NONE, |(index, _)| *index as u64));
+            set(&part.slot, next.slot.as_ref().map_or(NONE, |(index, _)| *index as u64));
             set(&part.call_bytes, shape.bytes);
         });
-        self.current = Some(Current { shape: Arc::clone(shape), slot: slot.map(|(_, slot)| slot), links });
+        self.at_hand = Arc::as_ptr(shape).addr();
+        if let Some(last) = self.current.replace(next) {
+            if self.earlier.len() >= EARLIER {
+                self.earlier.remove(0);
+            }
+            self.earlier.push(last);
+        }
         if !shape.kind.is_message() && self.is_worth_timing() {
             self.next_timed = 0;
         }
     }
 
+    #[cold]
+    fn look_up(&self, shape: &Arc<Shape>) -> Current {
+        let slot = self.recorder.slot(self.index, shape.kind.0, class_of(shape.bytes));
+        let links = shape.traffic.iter().map(|t| self.recorder.link(t.peer, t.transport)).collect();
+        Current { shape: Arc::clone(shape), slot, links }
+    }
+
+    /// Where the shape at hand is counted.
+    fn slot(&self) -> Option<&SlotPart> {
+        self.current.as_ref()?.slot.as_ref().map(|(_, slot)| &**slot)
+    }
+
     /// Whether calls like the one at hand are long, or none was timed yet.
     fn is_worth_timing(&self) -> bool {
-        let Some(slot) = self.current.as_ref().and_then(|current| current.slot.as_ref()) else { return false };
+        let Some(slot) = self.slot() else { return false };
         let mean = get(&slot.total_ns).checked_div(get(&slot.weight));
         mean.is_none_or(|mean| mean >= self.always_timed_ns)
     }
@@ -331,7 +361,7 @@ impl LaneWriter {
         seqlock::write(&part.sequence, || {
             set(&part.flushed, calls);
             match &current.slot {
-                Some(slot) => seqlock::write(&slot.sequence, || {
+                Some((_, slot)) => seqlock::write(&slot.sequence, || {
                     add(&slot.count, pending);
                     add(&slot.bytes, bytes);
                 }),

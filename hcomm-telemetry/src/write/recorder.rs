@@ -22,7 +22,7 @@ use crate::read::remove_dead;
 use crate::{clock, histogram};
 
 /// One of so many short calls is timed. A prime, so that it does not fall in step with the calls of a training step.
-const STRIDE: u64 = 61;
+const STRIDE: u64 = 251;
 /// Calls are all timed that last so many times as long as reading the clock.
 const CLOCKS: u64 = 250;
 
