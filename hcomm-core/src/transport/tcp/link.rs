@@ -20,6 +20,8 @@ struct Wire {
     remote: String,
     send: WireSend,
     receive: WireReceive,
+    /// The peer has closed it in good order; what it sent by the others may still be on the way.
+    ended: bool,
 }
 
 /// Messages to and from one peer on one lane.
@@ -105,12 +107,21 @@ impl TcpLink {
         }
         let count = self.carriers(recv.len);
         let mut moved = false;
-        let mut ahead = 0;
+        let (mut ahead, mut ended) = (0, 0);
         for index in 0..count {
             let wire = &mut self.wires[index];
+            if wire.ended {
+                ended += 1;
+                continue;
+            }
             // SAFETY: the caller's promise.
             match unsafe { wire.receive.pull(wire.socket.as_raw_fd(), recv, &mut self.place) } {
                 Ok(some) => moved |= some,
+                Err(ReceiveError::End) => {
+                    wire.ended = true;
+                    ended += 1;
+                    continue;
+                }
                 Err(error) => return Err(self.fail(index, error)),
             }
             if self.place.complete(recv.len) {
@@ -121,6 +132,9 @@ impl TcpLink {
             ahead += usize::from(wire.receive.ahead(self.place.sequence));
         }
         recv.done = self.place.prefix();
+        if ended > 0 && ended + ahead == count {
+            return Err(self.fail(0, ReceiveError::End));
+        }
         if ahead == count {
             let what = LinkError::Protocol(format!("message {} was left out", self.place.sequence));
             return Err(self.fail(0, ReceiveError::Link(what)));
@@ -138,7 +152,7 @@ impl TcpLink {
         let readers = awaited.map_or(0, |len| self.carriers(len));
         for (index, wire) in self.wires.iter().enumerate() {
             let mut events = 0;
-            if index < readers && !wire.receive.ahead(self.place.sequence) {
+            if index < readers && !wire.ended && !wire.receive.ahead(self.place.sequence) {
                 events |= libc::POLLIN;
             }
             if wire.send.pending() {
@@ -223,6 +237,6 @@ impl Drop for TcpLink {
 impl Wire {
     fn new(socket: Socket) -> Self {
         let remote = socket::address_text(&socket, false);
-        Wire { socket, remote, send: WireSend::new(), receive: WireReceive::new() }
+        Wire { socket, remote, send: WireSend::new(), receive: WireReceive::new(), ended: false }
     }
 }
