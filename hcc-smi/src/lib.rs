@@ -1,6 +1,6 @@
 //! hcc-smi: which accelerators and network devices a machine has, on which links, and whether these are well.
 //!
-//! A [`source::Source`] is read (`source`), then shown as one of the views (`status`, `list`, `topo`, `links`, `rings`), as JSON (`json`) or as
+//! A `source::Source` is read (`source`), then shown as one of the views (`status`, `list`, `topo`, `links`, `rings`), as JSON (`json`) or as
 //! NCCL's XML. Each view is a function from a machine to text.
 
 #![allow(missing_docs)] // a program: its manual is `--help`
