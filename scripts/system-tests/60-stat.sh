@@ -40,7 +40,7 @@ test_this_machine() {
 test_closed_pipe() {
     timeout 10 "$stat" -i 50ms 2>err | head -n 1 >out
     [ ! -s err ] || fail "$(cat err)"
-    timeout 10 "$stat" check 2>err | true
+    { timeout 10 "$stat" check 2>err || [ $? = 3 ]; } | true # what this machine's links are like is not asked
     [ ! -s err ] || fail "$(cat err)"
     expect 1 sh -c '"$0" -l >/dev/full' "$stat"
 }
