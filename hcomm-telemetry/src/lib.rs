@@ -33,4 +33,4 @@ pub use read::{
     Call, Found, Identity, Lane, Link, Now, Operation, Reader, Record, Skew, Snapshot, Stall, State, Unreadable, find,
     skews, stalls,
 };
-pub use write::{Calls, LaneWriter, Options, Part, Recorder, Refused, Shape, Traffic};
+pub use write::{Calls, LaneWriter, LinkSample, Options, Part, Recorder, Refused, Shape, Traffic};

@@ -19,6 +19,7 @@ mod parts;
 mod prepare;
 mod record;
 mod remote;
+mod report;
 mod request;
 mod typed;
 mod watch;

@@ -43,7 +43,7 @@ impl Log<'_> {
     }
 }
 
-fn transport_number(name: &str) -> u8 {
+pub(super) fn transport_number(name: &str) -> u8 {
     TRANSPORTS.iter().position(|known| *known == name).map_or(u8::MAX, |at| at as u8)
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::group::Group;
 use super::parts::LaneParts;
+use super::report::Reporter;
 use crate::config::{Config, Debug};
 use crate::control::{Member, Membership, NOTICE, Store, StoreServer};
 use crate::engine::Lane;
@@ -89,12 +90,13 @@ pub(crate) struct World {
     /// Ranks on this host, and the processors they may use.
     pub local_ranks: usize,
     pub processors: usize,
-    endpoint: Option<Endpoint>,
+    pub(super) endpoint: Option<Endpoint>,
     /// Socket addresses by rank.
     addresses: Vec<Vec<String>>,
     pub(super) membership: Option<Membership>,
     server: Option<StoreServer>,
     pub(super) telemetry: Option<Arc<Recorder>>,
+    reporter: Option<Reporter>,
     infos: Vec<RankInfo>,
 }
 
@@ -178,6 +180,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
         membership: None,
         server,
         telemetry: None,
+        reporter: None,
         infos,
         place,
     };
@@ -207,6 +210,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
             },
         )?);
     }
+    world.reporter = world.start_reporter();
     let world = Arc::new(world);
     let world_ranks = (0..world.place.size).collect();
     let group = Group::new(0, world.place.rank, world.infos.clone(), world_ranks, shared);
@@ -378,6 +382,7 @@ impl Drop for World {
     /// Leaves in good order: the others must not take the end of this process for a death, and whoever serves the store
     /// serves until the others are done.
     fn drop(&mut self) {
+        drop(self.reporter.take());
         let mut patience = Duration::from_secs(30);
         if let Some(membership) = self.membership.take() {
             if membership.verdict().is_some() {

@@ -279,11 +279,11 @@ pub struct Link {
     pub sent_bytes: u64,
     /// Bytes received from it.
     pub received_bytes: u64,
-    /// Smoothed round trip of its sockets, if known.
+    /// Smoothed round trip of its sockets, if known: the shortest of them.
     pub round_trip_ns: Option<u64>,
-    /// Segments sent again, if known.
+    /// Segments sent again, if known, also on sockets that are closed.
     pub retransmits: Option<u64>,
-    /// Bytes handed to the kernel and not yet acknowledged, if known.
+    /// Bytes handed to the kernel and not yet acknowledged by the other end, if known.
     pub queued_bytes: Option<u64>,
     /// `CLOCK_MONOTONIC` when the last three were read.
     pub sampled_ns: Option<u64>,

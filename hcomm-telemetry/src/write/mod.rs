@@ -9,7 +9,7 @@ use crate::primitive::{AtomicU64, Ordering, fence};
 pub use crate::layout::Calls;
 pub use lane::{LaneWriter, Shape, Traffic};
 pub use mapping::Part;
-pub use recorder::{Options, Recorder, Refused};
+pub use recorder::{LinkSample, Options, Recorder, Refused};
 
 /// Writes the next record of a ring: whoever reads `done`, then records below it, then `begun`, knows which of those
 /// records were being written over meanwhile. One thread at a time.

@@ -41,6 +41,17 @@ pub struct Options<'a> {
     pub host: &'a str,
 }
 
+/// What is known of the sockets to a peer, all together; `None` is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkSample {
+    /// Round trip in nanoseconds.
+    pub round_trip_ns: Option<u64>,
+    /// Segments sent again so far.
+    pub retransmits: Option<u64>,
+    /// Bytes that the other end has not acknowledged.
+    pub queued_bytes: Option<u64>,
+}
+
 /// Why there is no telemetry: each folder that was tried, and what was wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no folder takes the telemetry file: {0}")]
@@ -200,6 +211,16 @@ impl Recorder {
         }
         parts.links.insert(peer, part.clone());
         part
+    }
+
+    /// Writes down what was read of the sockets to a peer (its rank in the job). One thread at a time for a peer.
+    pub fn sample_link(&self, peer: u32, transport: u8, sample: &LinkSample) {
+        let Some(link) = self.link(peer, transport) else { return };
+        let set = |word: &AtomicU64, value: Option<u64>| word.store(value.unwrap_or(NONE), Ordering::Relaxed);
+        set(&link.round_trip_ns, sample.round_trip_ns);
+        set(&link.retransmits, sample.retransmits);
+        set(&link.queued_bytes, sample.queued_bytes);
+        set(&link.sampled_ns, Some(clock::monotonic_ns()));
     }
 
     /// Notes what the job failed of, the first time.

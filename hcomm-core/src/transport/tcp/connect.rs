@@ -9,6 +9,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use socket2::Socket;
 
 use super::endpoint::{Options, Shared};
+use super::meter::Measured;
 use super::socket;
 use crate::session::handshake::{Hello, LinkId, PROTOCOL, REPLY_BYTES, Refusal, Reply};
 use crate::topology::interfaces::Route;
@@ -80,6 +81,11 @@ impl Connector {
 
     pub fn options(&self) -> &Options {
         &self.shared.options
+    }
+
+    /// Has the sockets of the link measured.
+    pub fn measure(&self, sockets: &[Socket]) -> Measured {
+        self.shared.meters.watch(self.peer, sockets.iter().map(Socket::as_raw_fd).collect())
     }
 
     /// Sockets that the link will have.

@@ -19,6 +19,7 @@ use socket2::{SockRef, Socket};
 
 use super::connect::Connector;
 use super::link::TcpLink;
+use super::meter::Meters;
 use super::socket::{self, Tuning};
 use crate::error::{Error, Result};
 use crate::session::handshake::{HELLO_BYTES, Hello, LinkId, PROTOCOL, Refusal, Reply, job_hash};
@@ -90,6 +91,8 @@ pub(super) struct Shared {
     /// Sockets parked so far: lets a waiting link look without the lock.
     arrivals: AtomicU64,
     refused: AtomicU64,
+    /// What is known of the sockets of its links.
+    pub meters: Arc<Meters>,
 }
 
 impl Shared {
@@ -206,6 +209,7 @@ impl Endpoint {
             meeting: Mutex::default(),
             arrivals: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            meters: Arc::default(),
         });
         let greeter = Greeter {
             shared: Arc::clone(&shared),
@@ -237,6 +241,11 @@ impl Endpoint {
     #[cfg(test)]
     pub fn refused(&self) -> u64 {
         self.shared.refused.load(Ordering::Relaxed)
+    }
+
+    /// What reads the sockets of its links.
+    pub fn meters(&self) -> Arc<Meters> {
+        Arc::clone(&self.shared.meters)
     }
 
     /// A link to another rank. It connects when it is first used, so making one costs nothing.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use socket2::Socket;
 
 use super::connect::Connector;
+use super::meter::Measured;
 use super::receive::{Placement, ReceiveError, WireReceive};
 use super::send::{SendQueue, TURN_BYTES, WireSend};
 use super::socket;
@@ -28,6 +29,8 @@ struct Wire {
 pub(crate) struct TcpLink {
     /// Until all sockets are there.
     connector: Option<Box<Connector>>,
+    /// Goes before the sockets do.
+    measured: Option<Measured>,
     wires: Vec<Wire>,
     peer: usize,
     queue: SendQueue,
@@ -46,6 +49,7 @@ impl TcpLink {
         let peer = connector.peer();
         TcpLink {
             connector: Some(Box::new(connector)),
+            measured: None,
             wires: Vec::new(),
             peer,
             queue,
@@ -186,10 +190,11 @@ impl TcpLink {
         match connector.step() {
             Ok(None) => Ok(false),
             Ok(Some(sockets)) => {
-                if let (true, Some(connector)) = (sockets.len() > 1, &self.connector) {
+                if sockets.len() > 1 {
                     let unsent = 2 * connector.options().frame_bytes;
                     sockets.iter().for_each(|socket| socket::limit_unsent(socket, unsent));
                 }
+                self.measured = Some(connector.measure(&sockets));
                 self.wires = sockets.into_iter().map(Wire::new).collect();
                 self.connector = None;
                 Ok(true)

@@ -13,6 +13,7 @@
 mod connect;
 mod endpoint;
 mod link;
+mod meter;
 mod receive;
 mod send;
 mod socket;
@@ -21,4 +22,5 @@ mod tests;
 
 pub(crate) use endpoint::{Endpoint, Options, PeerAddress};
 pub(crate) use link::TcpLink;
+pub(crate) use meter::Meters;
 pub(crate) use socket::Tuning;

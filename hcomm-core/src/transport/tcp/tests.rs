@@ -197,6 +197,43 @@ fn reducing_is_the_same_in_pieces() {
     }
 }
 
+/// What is measured is of these sockets, and a link that is dropped closes them all the same.
+#[test]
+fn sockets_are_measured_while_the_link_lives() {
+    for sockets in [1, 3] {
+        let (endpoints, mut links) = pair_of(sockets, |_| {});
+        let meters = endpoints[0].meters();
+        assert_eq!(meters.read(), [], "not connected");
+        exchange(&mut links, &[8, 1 << 20], None);
+        let [(1, sample)] = meters.read()[..] else { panic!("one peer") };
+        assert!(sample.round_trip_ns.is_some_and(|ns| (1..1_000_000_000).contains(&ns)), "{sample:?}");
+        assert!(sample.retransmits.is_some());
+
+        // Nobody reads: what the peer's buffers do not take stays in those of this side.
+        let [mut left, mut right] = links;
+        let source = pattern(64 << 20, 5);
+        // SAFETY: the source outlives the links.
+        assert!(unsafe { left.post_send(source.as_ptr(), source.len(), 0) }.unwrap());
+        let queued = || meters.read()[0].1.queued_bytes.unwrap();
+        let watch = deadline();
+        while queued() == 0 || left.progress().unwrap() {
+            watch("fill");
+        }
+        assert!((4096..=64 << 20).contains(&queued()), "{}", queued());
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(receive(&mut right, source.len(), 0).unwrap() == source));
+            let watch = deadline();
+            while left.sends_done() < left.sends_posted() || queued() > 0 {
+                left.progress().unwrap();
+                watch("acknowledge");
+            }
+        });
+        drop(left);
+        assert!(meters.read()[0].1.round_trip_ns.is_none(), "no socket is left");
+        assert!(matches!(receive(&mut right, 8, 0), Err(LinkError::Closed(_))));
+    }
+}
+
 #[test]
 fn a_full_queue_takes_nothing() {
     let (_endpoints, [_, mut waiting]) = pair_with(|options| options.queue = 2);
