@@ -1,8 +1,6 @@
 //! A log-linear histogram of durations, as HdrHistogram's (hdrhistogram.org): sixteen buckets for each doubling, so that a
 //! value read back is within 1/32 (3.2 %) of the one that was recorded, from 16 ns to 18 minutes; below 16 ns it is exact.
 
-use serde::Serialize;
-
 /// Bits of a value that are kept.
 const PRECISION: u32 = 4;
 const PER_OCTAVE: usize = 1 << PRECISION;
@@ -35,9 +33,8 @@ fn bounds(bucket: usize) -> (u64, u64) {
 }
 
 /// Durations that were counted.
-#[derive(Clone, PartialEq, Eq, Serialize)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
-    #[serde(skip)]
     counts: Vec<u64>,
     total: u64,
 }
@@ -92,11 +89,15 @@ impl Histogram {
 
     /// Buckets that hold any: (first nanosecond, nanoseconds in the bucket, count), shortest first.
     pub fn filled(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        filled.map(|(bucket, &count)| {
+        self.pairs().map(|(bucket, count)| {
             let (low, width) = bounds(bucket);
             (low, width, count)
         })
+    }
+
+    /// Buckets that hold any, by number, with their counts.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.counts.iter().copied().enumerate().filter(|(_, count)| *count > 0)
     }
 
     /// How many lie below `ns`, by whole buckets.

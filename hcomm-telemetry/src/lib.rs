@@ -13,6 +13,7 @@ mod clock;
 pub mod export;
 pub mod flight;
 mod histogram;
+mod json;
 mod layout;
 mod names;
 mod place;

@@ -1,9 +1,9 @@
 //! Other processes, by /proc (proc_pid_stat(5)).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Whether a process still lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Liveness {
     /// It is there.

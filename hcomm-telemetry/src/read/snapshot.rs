@@ -2,17 +2,19 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::histogram::Histogram;
-use crate::layout::class_floor;
+use crate::json;
+use crate::layout::{AWAITED, RECENT, class_floor};
 use crate::names::{Kind, bus_factor};
 use crate::process::Liveness;
 
 /// Whose file it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Where the file lies (or lay, when the process has ended).
+    #[serde(serialize_with = "json::path")]
     pub path: PathBuf,
     /// Name of the job.
     pub job: String,
@@ -46,7 +48,7 @@ impl Identity {
 }
 
 /// What becomes of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// It runs.
@@ -60,7 +62,7 @@ pub enum State {
 }
 
 /// Operations of one kind and size class, over ranks of the same number.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     /// Kind.
     pub kind: Kind,
@@ -83,15 +85,18 @@ pub struct Operation {
     /// Longest that was timed.
     pub max_ns: Option<u64>,
     /// How the latest timed one ran: algorithm,
-    pub algorithm: Option<&'static str>,
+    #[serde(default, deserialize_with = "json::algorithm")]
+    pub algorithm: json::Name,
     /// transport,
-    pub transport: Option<&'static str>,
+    #[serde(default, deserialize_with = "json::transport")]
+    pub transport: json::Name,
     /// parallel parts,
     pub channels: Option<u8>,
     /// and largest message; `None` where messages are not cut.
     pub chunk_bytes: Option<u32>,
     /// Element type of the latest timed one.
-    pub element: Option<&'static str>,
+    #[serde(default, deserialize_with = "json::element")]
+    pub element: json::Name,
     /// `CLOCK_MONOTONIC` when the latest timed one ended.
     pub last_end_ns: Option<u64>,
     /// Durations. A sample counts for all operations since the last sample, so that the total nears `count`.
@@ -162,7 +167,7 @@ impl Operation {
 }
 
 /// A timed operation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Communicator.
     pub communicator: u64,
@@ -181,17 +186,21 @@ pub struct Record {
     /// Operations that it stands for, itself among them.
     pub weight: u64,
     /// Algorithm.
-    pub algorithm: Option<&'static str>,
+    #[serde(default, deserialize_with = "json::algorithm")]
+    pub algorithm: json::Name,
     /// Transport.
-    pub transport: Option<&'static str>,
+    #[serde(default, deserialize_with = "json::transport")]
+    pub transport: json::Name,
     /// Parallel parts.
     pub channels: u8,
     /// Largest message; `None` where messages are not cut.
     pub chunk_bytes: Option<u32>,
     /// Element type.
-    pub element: Option<&'static str>,
+    #[serde(default, deserialize_with = "json::element")]
+    pub element: json::Name,
     /// Operation of a reduction, else one without meaning.
-    pub operation: Option<&'static str>,
+    #[serde(default, deserialize_with = "json::operation")]
+    pub operation: json::Name,
     /// Partner of a message or root, by its rank in the communicator.
     pub peer: Option<u32>,
     /// Whether it waited so long that it slept.
@@ -203,7 +212,7 @@ pub struct Record {
 }
 
 /// One of the latest calls, timed or not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     /// Its number on the lane.
     pub number: u64,
@@ -214,15 +223,17 @@ pub struct Call {
     /// Whether every rank has as many.
     pub even: bool,
     /// Element type.
-    pub element: Option<&'static str>,
+    #[serde(default, deserialize_with = "json::element")]
+    pub element: json::Name,
     /// Operation of a reduction, else one without meaning.
-    pub operation: Option<&'static str>,
+    #[serde(default, deserialize_with = "json::operation")]
+    pub operation: json::Name,
     /// Root of rooted collectives, else 0.
     pub root: u64,
 }
 
 /// An operation under way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
     /// Number of the call on its lane; of a message, among those of its direction.
     pub number: u64,
@@ -237,13 +248,14 @@ pub struct Now {
     /// When it last went to sleep, waiting; `None` when it has not. It wakes at least every 50 ms.
     pub slept_ns: Option<u64>,
     /// Ranks of the job without which it could not go on then: the first of them,
+    #[serde(deserialize_with = "json::at_most::<AWAITED, _, _>")]
     pub awaited: Vec<u32>,
     /// and how many there are.
     pub awaited_count: u64,
 }
 
 /// One thread's operations on one communicator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lane {
     /// Communicator; 0 is that of all ranks.
     pub communicator: u64,
@@ -258,6 +270,7 @@ pub struct Lane {
     /// What is under way.
     pub now: Option<Now>,
     /// The latest calls, the last one first.
+    #[serde(deserialize_with = "json::at_most::<RECENT, _, _>")]
     pub recent: Vec<Call>,
 }
 
@@ -269,12 +282,13 @@ impl Lane {
 }
 
 /// Traffic with one peer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// Its rank in the job.
     pub peer: u32,
     /// Transport.
-    pub transport: Option<&'static str>,
+    #[serde(default, deserialize_with = "json::transport")]
+    pub transport: json::Name,
     /// Bytes sent to it. Short calls are added when the next one is timed.
     pub sent_bytes: u64,
     /// Bytes received from it.
@@ -290,7 +304,7 @@ pub struct Link {
 }
 
 /// One process at one time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Whose.
     pub identity: Identity,
@@ -303,12 +317,16 @@ pub struct Snapshot {
     /// `CLOCK_MONOTONIC` when it was taken.
     pub taken_ns: u64,
     /// By kind, size and ranks, in that order.
+    #[serde(deserialize_with = "json::at_most::<4096, _, _>")]
     pub operations: Vec<Operation>,
     /// Lanes in use.
+    #[serde(deserialize_with = "json::at_most::<4096, _, _>")]
     pub lanes: Vec<Lane>,
     /// By peer.
+    #[serde(deserialize_with = "json::at_most::<{ 1 << 16 }, _, _>")]
     pub links: Vec<Link>,
     /// Timed operations since the reader's last snapshot, by their start.
+    #[serde(deserialize_with = "json::at_most::<{ 1 << 20 }, _, _>")]
     pub records: Vec<Record>,
     /// Timed operations since then that were overwritten before they were read.
     pub missed: u64,

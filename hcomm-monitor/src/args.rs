@@ -1,0 +1,69 @@
+//! The command line.
+
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use hcomm_cli::{Print, values};
+
+const EXAMPLES: &str = "\
+Examples:
+  hcomm-monitor --log                   a line each operation
+  hcomm-monitor --log --duration 10s    for ten seconds
+  hcomm-monitor --log --pid 4711        of the job that process 4711 belongs to, or started
+  hcomm-monitor --log --job train       of the jobs whose names begin so
+
+The columns of --log:
+  TIME      when the first rank began, in local time
+  BYTES     size of the operation as nccl-tests counts it; 1KB is 1024 bytes
+  DURATION  of the slowest rank; with + when it began earlier than it was seen to wait, by less than a millisecond
+
+Very short operations are timed by sample (one in 251), and only those have a line; how many there were is told on
+standard error. Jobs of this user on this host are found by themselves.
+
+Exit codes: 0 good, 1 failed (nothing to attach to), 2 bad arguments.";
+
+/// Watch running jobs: what each operation moves, how long it takes, and who is late.
+#[derive(Debug, Parser)]
+#[command(name = "hcomm-monitor", bin_name = "hcomm-monitor", version, after_help = EXAMPLES, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// How often to look
+    #[arg(short, long, value_name = "DURATION", value_parser = values::duration, default_value = "100ms")]
+    pub interval: Duration,
+    /// Only the job of this process: one of its ranks, or what started them
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Only jobs whose names begin so
+    #[arg(long, value_name = "NAME")]
+    pub job: Option<String>,
+    /// A line each operation; also where standard output is no terminal
+    #[arg(long)]
+    pub log: bool,
+    /// End after this time
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    pub duration: Option<Duration>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    #[command(flatten)]
+    Print(Print),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_is_sound() {
+        Cli::command().debug_assert();
+        for line in [&["-i", "0"][..], &["-i", "abc"], &["--pid", "x"], &["--duration", "0"], &["nosuch"]] {
+            assert!(Cli::try_parse_from(std::iter::once(&"hcomm-monitor").chain(line)).is_err(), "{line:?}");
+        }
+        let cli = Cli::try_parse_from(["hcomm-monitor", "--log", "--duration", "3s"]).unwrap();
+        assert_eq!((cli.interval, cli.duration), (Duration::from_millis(100), Some(Duration::from_secs(3))));
+    }
+}

@@ -1,0 +1,5 @@
+//! `hcomm-monitor`: see the library.
+
+fn main() -> std::process::ExitCode {
+    hcomm_monitor::main()
+}

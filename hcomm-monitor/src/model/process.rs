@@ -1,0 +1,128 @@
+//! One process: its latest state, and what came since the one before.
+
+use hcomm_telemetry::{Histogram, Link, Operation, Snapshot};
+
+use crate::source::is_over;
+
+/// A process of a job.
+#[derive(Debug)]
+pub struct Process {
+    /// Its latest state.
+    pub latest: Snapshot,
+    /// What was done between the latest two looks; `None` when there are none, or it was over before.
+    pub interval: Option<Interval>,
+    /// How much later than the first rank it came to calls; one count a call.
+    pub lateness: Histogram,
+    /// Calls to which it came last, of those to which the ranks' ways could be compared.
+    pub last_in: u64,
+    /// Calls of which its lateness is known.
+    pub compared: u64,
+    /// Counters when counting began; empty for those since its start.
+    base: Vec<Operation>,
+    /// By lane: the latest collective that had ended at the look before.
+    ended_before: Vec<((u64, u32), u64)>,
+    pub(super) seen_in_tick: bool,
+}
+
+/// What was done between two looks.
+#[derive(Debug)]
+pub struct Interval {
+    /// Seconds that were measured, never 0.
+    pub seconds: f64,
+    /// Operations that ended.
+    pub operations: Vec<Operation>,
+    /// Links as they were at its begin.
+    pub links: Vec<Link>,
+}
+
+impl Process {
+    /// A process seen for the first time. `since_ns`: when it was looked for before; if it began later, all that it did is of this
+    /// interval.
+    pub fn new(latest: Snapshot, since_ns: Option<u64>) -> Self {
+        let started = latest.identity.started_ns;
+        let began_since = since_ns.is_some_and(|since| started >= since);
+        let interval = began_since.then(|| seconds(started, latest.taken_ns)).flatten().map(|seconds| Interval {
+            seconds,
+            operations: latest.operations.clone(),
+            links: Vec::new(),
+        });
+        Self {
+            latest,
+            interval,
+            lateness: Histogram::default(),
+            last_in: 0,
+            compared: 0,
+            base: Vec::new(),
+            ended_before: Vec::new(),
+            seen_in_tick: true,
+        }
+    }
+
+    /// Whether `snapshot` is of this process.
+    pub fn is_same(&self, snapshot: &Snapshot) -> bool {
+        let (mine, theirs) = (&self.latest.identity, &snapshot.identity);
+        let id =
+            |of: &hcomm_telemetry::Identity| (of.rank, of.pid, of.pid_namespace, of.process_start_ticks, of.started_ns);
+        id(mine) == id(theirs) && mine.path == theirs.path
+    }
+
+    /// Takes in its state at a later time.
+    pub fn take(&mut self, latest: Snapshot) {
+        self.interval = seconds(self.latest.taken_ns, latest.taken_ns).map(|seconds| Interval {
+            seconds,
+            operations: latest.operations_since(&self.latest),
+            links: std::mem::take(&mut self.latest.links),
+        });
+        self.ended_before = self.latest.lanes.iter().map(|lane| ((lane.communicator, lane.lane), lane.ended)).collect();
+        self.latest = latest;
+        self.seen_in_tick = true;
+    }
+
+    /// It was not seen in this tick: nothing is known of the interval.
+    pub fn miss(&mut self) {
+        self.interval = None;
+    }
+
+    /// Whether it will not change any more.
+    pub fn is_over(&self) -> bool {
+        is_over(&self.latest)
+    }
+
+    /// Counters since counting began.
+    pub fn totals(&self) -> impl Iterator<Item = Operation> + '_ {
+        self.latest.operations.iter().map(|now| match self.base.iter().find(|then| then.key() == now.key()) {
+            None => now.clone(),
+            Some(then) => {
+                let mut since = now.since(then);
+                // The longest of all time is that since then if it has grown, else it is known as well as the histogram is.
+                since.max_ns =
+                    now.max_ns.filter(|&max| Some(max) > then.max_ns).or_else(|| since.durations.quantile(1.0));
+                since
+            }
+        })
+    }
+
+    /// Counts from now on.
+    pub fn reset(&mut self) {
+        self.base.clone_from(&self.latest.operations);
+        self.lateness = Histogram::default();
+        (self.last_in, self.compared) = (0, 0);
+    }
+
+    /// The number up to which all calls of a lane are over and written down, if the process has that lane.
+    ///
+    /// A record is written shortly after a call is marked as ended, and surely before the next one begins.
+    pub fn is_past(&self, communicator: u64, lane: u32) -> Option<u64> {
+        if self.is_over() {
+            return None;
+        }
+        let mine = self.latest.lanes.iter().find(|mine| (mine.communicator, mine.lane) == (communicator, lane))?;
+        let before =
+            self.ended_before.iter().find(|(key, _)| *key == (communicator, lane)).map_or(0, |(_, ended)| *ended);
+        Some(mine.begun.saturating_sub(1).max(before))
+    }
+}
+
+fn seconds(from_ns: u64, to_ns: u64) -> Option<f64> {
+    (to_ns > from_ns).then(|| (to_ns - from_ns) as f64 / 1e9)
+}

@@ -1,0 +1,49 @@
+//! Where figures come from.
+
+mod live;
+
+use std::path::PathBuf;
+
+use hcomm_cli::Result;
+use hcomm_telemetry::{Liveness, Snapshot, State};
+
+pub use live::{Live, Selection};
+
+/// Gives the state of all processes, again and again.
+pub trait Source {
+    /// The state now; `None` when nothing more can come.
+    ///
+    /// # Errors
+    /// There is nothing to attach to.
+    fn poll(&mut self) -> Result<Option<Tick>>;
+
+    /// Where it looks, for people.
+    fn places(&self) -> Vec<String>;
+}
+
+/// All processes at one time.
+#[derive(Debug, Clone)]
+pub struct Tick {
+    /// `CLOCK_MONOTONIC` of the host that looked, in nanoseconds. Each snapshot has its own time, which counts for its figures.
+    pub at_ns: u64,
+    /// Nanoseconds since 1970.
+    pub wall_ns: u64,
+    /// Each process that lives, and once more one that is over: its last state.
+    pub processes: Vec<Snapshot>,
+    /// Files that cannot be read.
+    pub unreadable: Vec<Unread>,
+}
+
+/// A file that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unread {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// Whether a process will not change any more.
+pub fn is_over(snapshot: &Snapshot) -> bool {
+    snapshot.state == State::Ended || snapshot.liveness == Liveness::Dead
+}
