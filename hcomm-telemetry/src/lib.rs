@@ -32,6 +32,6 @@ pub use process::{Liveness, ProcessState};
 pub use profile::{Profile, ProfileStats};
 pub use read::{
     Call, Found, Identity, Lane, Link, Now, Operation, Reader, Record, Skew, Snapshot, Stall, State, Unreadable, find,
-    skews, stalls,
+    remove_left, skews, stalls,
 };
 pub use write::{Calls, LaneWriter, LinkSample, Options, Part, Recorder, Refused, Shape, Traffic};

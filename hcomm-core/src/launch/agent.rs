@@ -162,14 +162,7 @@ fn follow_orders(signals: &Signals) -> Result<Outcome> {
         bind: orders.bind,
         environment: orders.environment,
     };
-    let mut supervisor = Supervisor::new(signals, RANK_PATIENCE).ends_with_stdin();
-    match ranks.start(&mut supervisor) {
-        Ok(()) => Ok(supervisor.run()),
-        Err(error) => {
-            supervisor.give_up();
-            Err(error)
-        }
-    }
+    ranks.run(Supervisor::new(signals, RANK_PATIENCE).ends_with_stdin())
 }
 
 #[cfg(test)]

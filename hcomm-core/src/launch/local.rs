@@ -4,6 +4,7 @@
 
 #![allow(unsafe_code)] // between fork and exec
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -16,7 +17,8 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid, getppid};
 
-use super::supervise::{Supervisor, Worker};
+use super::supervise::{Outcome, Supervisor, Worker};
+use crate::config::{Config, Telemetry};
 use crate::error::{Error, Result};
 
 /// How long a rank has to end when asked to, before it is killed.
@@ -42,12 +44,39 @@ pub(super) struct LocalRanks {
 }
 
 impl LocalRanks {
-    /// Starts them all under `supervisor`. The calling thread must live as long as they: the kernel takes its end for the
-    /// launcher's.
+    /// Starts them all under `supervisor`, and waits until they have ended. The calling thread must live as long as they: the
+    /// kernel takes its end for the launcher's.
     ///
     /// # Errors
-    /// [`Error::System`] naming the first rank that could not be started; those before it are in the supervisor.
-    pub(super) fn start(&self, supervisor: &mut Supervisor<'_>) -> Result<()> {
+    /// [`Error::System`] naming the first rank that could not be started; those before it are ended.
+    pub(super) fn run(&self, mut supervisor: Supervisor<'_>) -> Result<Outcome> {
+        if let Err(error) = self.start(&mut supervisor) {
+            supervisor.give_up();
+            return Err(error);
+        }
+        let outcome = supervisor.run();
+        if outcome.code != 0 {
+            self.tidy_up();
+        }
+        Ok(outcome)
+    }
+
+    /// Removes the telemetry files that ranks have left which had no chance to.
+    fn tidy_up(&self) {
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        // Of two that are the same the later counts, as for the ranks.
+        let variables: BTreeMap<String, String> = variables.chain(self.environment.iter().cloned()).collect();
+        // The ranks have complained of what cannot be read.
+        let config = Config::load(None, variables.into_iter(), &mut |_| ()).unwrap_or_default();
+        match config.telemetry {
+            Telemetry::Off => {}
+            Telemetry::On => hcomm_telemetry::remove_left(None),
+            Telemetry::Folder(folder) => hcomm_telemetry::remove_left(Some(&folder)),
+        }
+    }
+
+    fn start(&self, supervisor: &mut Supervisor<'_>) -> Result<()> {
         let places = if self.bind { self.places() } else { None };
         for index in 0..self.count {
             let cpu = places.as_ref().and_then(|places| places.get(index).copied());

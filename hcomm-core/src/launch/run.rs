@@ -82,7 +82,7 @@ pub fn run(launch: &Launch) -> Result<Outcome> {
             let job_id = new_job_id();
             let (_server, store_url) = open_store(&[], store.as_deref(), &job_id)?;
             let ranks = local_ranks(launch, 0, *ranks, *ranks, store_url, job_id);
-            supervise(&ranks, Supervisor::new(&signals, RANK_PATIENCE))
+            ranks.run(Supervisor::new(&signals, RANK_PATIENCE))
         }
         Plan::Hosts { hosts, agent, store } => {
             let job_id = new_job_id();
@@ -135,19 +135,9 @@ fn run_joined(launch: &Launch, url: &str, nodes: usize, ranks: usize, signals: &
     let alarm = Alarm::new()?;
     let watch = node.watch(alarm.clone())?;
     let ranks = local_ranks(launch, node.first, ranks, node.size, url.to_owned(), job_id);
-    let outcome = supervise(&ranks, Supervisor::new(signals, RANK_PATIENCE).listens_to(alarm));
+    let outcome = ranks.run(Supervisor::new(signals, RANK_PATIENCE).listens_to(alarm));
     node.end(watch, outcome.as_ref().map_or(1, |outcome| outcome.code));
     outcome
-}
-
-fn supervise(ranks: &LocalRanks, mut supervisor: Supervisor<'_>) -> Result<Outcome> {
-    match ranks.start(&mut supervisor) {
-        Ok(()) => Ok(supervisor.run()),
-        Err(error) => {
-            supervisor.give_up();
-            Err(error)
-        }
-    }
 }
 
 fn local_ranks(

@@ -30,6 +30,16 @@ pub fn find(more: &[PathBuf]) -> Vec<Found> {
     found
 }
 
+/// Removes the files that killed processes of this user have left in `folder`, or in the usual folders.
+pub fn remove_left(folder: Option<&Path>) {
+    match folder {
+        Some(folder) => Folder::existing(folder).iter().for_each(remove_dead),
+        None => {
+            candidates().iter().filter_map(|path| Folder::open_own(path).ok()).for_each(|folder| remove_dead(&folder))
+        }
+    }
+}
+
 /// Removes the files of dead processes.
 pub(crate) fn remove_dead(folder: &Folder) {
     // Those whose process id is in use need no look: this is done by every process that starts.
