@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hcomm_cli::Screen;
+use hcomm_cli::{Screen, printable};
 use hcomm_topology::{Accelerator, Machine};
 
 use crate::source::Source;
@@ -13,7 +13,7 @@ pub fn text(source: &Source) -> String {
     let mut text = String::new();
     for (number, accelerator) in machine.accelerators.iter().enumerate() {
         let parts = parts(machine, number, accelerator);
-        text += &format!("Device {number}: {}\n", parts.join(", "));
+        text += &format!("Device {number}: {}\n", printable(&parts.join(", ")));
     }
     if machine.accelerators.is_empty() {
         text += &format!("No accelerator: {}.\n", source.looked);
@@ -22,7 +22,7 @@ pub fn text(source: &Source) -> String {
             let name = if nic.names.is_empty() { nic.label.clone() } else { nic.names.join(" ") };
             let place = nic.pci.map(|address| format!(", {address}")).unwrap_or_default();
             let rate = nic.network_gb_per_s.map(|rate| format!(", {} Gb/s", words::rate(rate * 8.0)));
-            text += &format!("Network: {name}{place}{}\n", rate.unwrap_or_default());
+            text += &format!("Network: {}{place}{}\n", printable(&name), rate.unwrap_or_default());
         }
     }
     text

@@ -1,6 +1,6 @@
 //! No arguments: accelerators, network devices, processors.
 
-use hcomm_cli::{Cell, Column, Screen, Table};
+use hcomm_cli::{Cell, Column, Screen, Table, printable};
 use hcomm_topology::{Accelerator, Health, Machine, RdmaPortState};
 
 use crate::source::Source;
@@ -11,7 +11,7 @@ pub const DEGRADED: &str = "! runs below what both of its ends can do; idle GPUs
 
 pub fn text(source: &Source, screen: Screen) -> String {
     let machine = &source.machine;
-    let host = machine.hostname.as_deref().unwrap_or("-");
+    let host = &printable(machine.hostname.as_deref().unwrap_or("-"));
     let arch = machine.arch.as_deref().unwrap_or("-");
     let mut text = format!("hcc-smi {}  host {host}  {arch}  from {}\n\n", env!("CARGO_PKG_VERSION"), source.name);
     let mut degraded = false;
@@ -170,7 +170,7 @@ pub fn processors(machine: &Machine, screen: Screen) -> String {
         text += &format!(", on line {}", cpus.online);
     }
     if let Some(allowed) = cpus.allowed.as_ref().filter(|allowed| **allowed != cpus.online && !allowed.is_empty()) {
-        text += &format!(", of which we may use {allowed}");
+        text += &format!(", we may use {allowed}");
     }
     if let Some(quota) = cpus.quota {
         text += &format!(", time of {}", count(quota as usize, "processor"));

@@ -1,6 +1,6 @@
 //! The matrix of relations, laid out as `nvidia-smi topo -m` has it.
 
-use hcomm_cli::Screen;
+use hcomm_cli::{Screen, printable};
 use hcomm_topology::graph::{Device, DeviceKind, Graph, Relation};
 use hcomm_topology::{CpuSet, Machine, NumaNode};
 
@@ -134,7 +134,8 @@ fn legend(graph: &Graph) -> String {
             if let Some(address) = nic.pci {
                 names = if names.is_empty() { address.to_string() } else { format!("{names} ({address})") };
             }
-            text += &format!("  {}: {}\n", nic.label, if names.is_empty() { "-" } else { &names });
+            let names = if names.is_empty() { "-".to_owned() } else { printable(&names) };
+            text += &format!("  {}: {names}\n", nic.label);
         }
     }
     text

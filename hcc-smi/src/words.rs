@@ -1,6 +1,6 @@
 //! Values as people write them.
 
-use hcomm_cli::Screen;
+use hcomm_cli::{Screen, printable};
 
 use hcomm_topology::{
     Accelerator, AcceleratorKind, LinkKind, Machine, PciAddress, PciFunction, Vendor, degraded, possible,
@@ -143,7 +143,7 @@ pub fn rate(gb_per_s: f64) -> String {
 
 /// A sentence in lines that fit.
 pub fn wrap(text: &str, screen: Screen) -> String {
-    let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    let words: Vec<String> = printable(text).split(' ').map(str::to_owned).collect();
     lines("", &words, screen)
 }
 

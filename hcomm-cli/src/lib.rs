@@ -6,8 +6,10 @@ pub mod program;
 pub mod screen;
 pub mod table;
 pub mod values;
+mod words;
 
 pub use failure::{Failure, Result};
 pub use program::{Print, end, parse};
 pub use screen::{Readers, Screen, write};
 pub use table::{Cell, Column, Table};
+pub use words::{printable, shell_word};

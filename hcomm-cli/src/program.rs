@@ -7,6 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::{Failure, Result};
 use crate::screen;
+use crate::words::printable;
 
 /// Reads the command line. `Err` is how the program ends at once: help and version are data (stdout, 0), mistakes are words
 /// (stderr, 2).
@@ -21,7 +22,8 @@ pub fn parse<C: Parser>() -> std::result::Result<C, ExitCode> {
 /// The end of the program `name`: a failure goes to stderr, and its code is the exit code.
 pub fn end(name: &str, result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|failure| {
-        let _ = writeln!(std::io::stderr(), "{name}: {failure}");
+        let words = failure.to_string().lines().map(printable).collect::<Vec<_>>().join("\n");
+        let _ = writeln!(std::io::stderr(), "{name}: {words}");
         ExitCode::from(failure.code)
     })
 }

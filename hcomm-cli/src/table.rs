@@ -1,6 +1,7 @@
 //! Tables that fit: into a narrow terminal by leaving out what matters least, never by wrapping.
 
 use crate::screen::Screen;
+use crate::words::printable;
 
 /// Space between columns.
 const GAP: usize = 2;
@@ -112,9 +113,7 @@ impl Cell {
 
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Cell {
-        // Names out of files must not move the cursor.
-        let text = text.into().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        Cell { text, tone: Tone::Plain }
+        Cell { text: printable(&text.into()), tone: Tone::Plain }
     }
 }
 

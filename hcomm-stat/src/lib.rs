@@ -66,6 +66,9 @@ struct View<'a> {
     sample: Sample,
     /// Since the sample before; `None` where there is none.
     growth: Option<Growth>,
+    /// Links that are not shown because they are not down, and how many of these tell no state.
+    left_out: usize,
+    unknown: usize,
 }
 
 impl View<'_> {
@@ -73,7 +76,15 @@ impl View<'_> {
         let links = links::read(root);
         let sample = Sample::take(root, &links);
         let growth = before.map(|before| Growth::between(before, &sample));
-        View { root, links, routes: Routes::read(root), sample, growth }
+        View { root, links, routes: Routes::read(root), sample, growth, left_out: 0, unknown: 0 }
+    }
+
+    /// Leaves what is not well.
+    fn only_down(&mut self) {
+        let all = self.links.len();
+        self.unknown = self.links.iter().filter(|link| link.health == Health::Unknown).count();
+        self.links.retain(|link| matches!(link.health, Health::Unwell { .. }));
+        self.left_out = all - self.links.len();
     }
 }
 
@@ -85,7 +96,7 @@ fn list(cli: &Cli, root: &Root) -> Result<ExitCode> {
     }
     let mut view = View::read(root, before.as_ref());
     if cli.down {
-        view.links.retain(|link| matches!(link.health, Health::Unwell { .. }));
+        view.only_down();
     }
     let screen = Screen::stdout(cli.no_color);
     let text = if cli.json { json::listing(&view, true) } else { show::listing(&view, cli.down, screen) };
@@ -104,7 +115,7 @@ fn repeat(cli: &Cli, root: &Root, interval: Duration) -> Result<ExitCode> {
         thread::sleep(next.saturating_duration_since(Instant::now()));
         let mut view = View::read(root, Some(&before));
         if cli.down {
-            view.links.retain(|link| matches!(link.health, Health::Unwell { .. }));
+            view.only_down();
         }
         let text = if cli.json { json::listing(&view, false) } else { show::changes(&view, number == 0, screen) };
         if write(text)? == Readers::Gone {

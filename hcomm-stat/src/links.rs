@@ -1,5 +1,6 @@
 //! A link: an interface or an RDMA port, and whether it is well.
 
+use hcomm_cli::shell_word;
 use hcomm_topology::net::{Gid, best_gid, read_gids, read_nics, read_rdma};
 use hcomm_topology::{Nic, NicKind, RdmaPort, RdmaPortState, Root};
 
@@ -144,7 +145,7 @@ fn unwell(reason: impl Into<String>, fix: impl Into<String>) -> Health {
 
 /// By operational state (RFC 2863, kernel documentation `networking/operstates`), carrier, and whether it is set up at all.
 fn interface_health(nic: &Nic, set_up: Option<bool>) -> Health {
-    let name = &nic.name;
+    let name = &shell_word(&nic.name);
     let meant_to_run = matches!(nic.kind, NicKind::Physical | NicKind::Bond | NicKind::Vlan);
     if set_up == Some(false) {
         return match meant_to_run {
@@ -179,7 +180,7 @@ fn interface_health(nic: &Nic, set_up: Option<bool>) -> Health {
 fn port_health(port: &RdmaPort) -> Health {
     let infiniband = port.link_layer.as_deref() == Some("InfiniBand");
     let (device, number) = (&port.device, port.port);
-    let interface = port.interfaces.first().map_or("INTERFACE", String::as_str);
+    let interface = &port.interfaces.first().map_or("INTERFACE".to_owned(), |name| shell_word(name));
     match port.state {
         None => Health::Unknown,
         Some(RdmaPortState::Active) if infiniband && port.lid == Some(0) => {

@@ -1,8 +1,6 @@
 //! Links as a table.
 
-use std::fmt::Write;
-
-use hcomm_cli::{Cell, Column, Screen, Table};
+use hcomm_cli::{Cell, Column, Screen, Table, printable};
 use hcomm_topology::net::Counters;
 
 use crate::View;
@@ -23,7 +21,7 @@ pub fn listing(view: &View<'_>, down: bool, screen: Screen) -> String {
 
 /// What changed in an interval.
 pub fn changes(view: &View<'_>, first: bool, screen: Screen) -> String {
-    let mut text = if view.links.is_empty() { no_links(view, false) } else { table(view, true, screen) };
+    let mut text = if view.links.is_empty() { no_links(view, view.left_out > 0) } else { table(view, true, screen) };
     if first {
         text += &causes(view);
         text += &shared_networks(view);
@@ -36,8 +34,13 @@ pub fn changes(view: &View<'_>, first: bool, screen: Screen) -> String {
 }
 
 fn no_links(view: &View<'_>, down: bool) -> String {
-    if down {
-        return "all links are well\n".to_owned();
+    if down && view.left_out > 0 {
+        return match view.unknown {
+            0 => "all links are well\n".to_owned(),
+            unknown => {
+                format!("no link is known not to be well; of {unknown} the system tells no state: hcomm-stat -l\n")
+            }
+        };
     }
     let folder = view.root.folder();
     format!("no links: nothing in {0}/sys/class/net but loopback, nor in {0}/sys/class/infiniband\n", folder.display())
@@ -164,7 +167,8 @@ fn causes(view: &View<'_>) -> String {
     let mut text = String::new();
     for link in &view.links {
         if let Health::Unwell { reason, fix } = &link.health {
-            let _ = writeln!(text, "{}: {reason}; {fix}", link.name);
+            text += &printable(&format!("{}: {reason}; {fix}", link.name));
+            text.push('\n');
         }
     }
     text
@@ -175,12 +179,12 @@ fn shared_networks(view: &View<'_>) -> String {
     let mut text = String::new();
     for shared in view.routes.shared() {
         let Some((used, others)) = shared.interfaces.split_first() else { continue };
-        let _ = writeln!(
-            text,
+        text += &printable(&format!(
             "{} is on {} and {used}: packets to it leave by {used}; give each link a network of its own, or rules (ip rule)",
             shared.network,
             others.join(", "),
-        );
+        ));
+        text.push('\n');
     }
     text
 }

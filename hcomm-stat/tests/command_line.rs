@@ -133,7 +133,24 @@ fn down_says_what_is_not_well_and_exits_1() {
     assert_eq!(code, 1);
     assert!(text.contains("eth1") && text.contains("mlx5_0:1") && !text.contains("mlx5_1:1"), "{text}");
     let well = self::tree(&[("sys/class/net/eth0/operstate", "up\n")]);
-    assert_eq!(on(well.path(), &["--down"]).0, 0);
+    assert_eq!(on(well.path(), &["--down"]), (0, "all links are well\n".to_owned(), String::new()));
+    let silent = self::tree(&[("sys/class/net/eth9/mtu", "1500\n")]);
+    let (code, text, _) = on(silent.path(), &["--down"]);
+    assert!(code == 0 && text.contains("of 1 the system tells no state"), "{text}");
+    let (_, text, _) = on(self::tree(&[]).path(), &["--down"]);
+    assert!(text.starts_with("no links"), "{text}");
+}
+
+/// The kernel lets a name hold anything but a slash and space.
+#[test]
+fn a_name_is_neither_obeyed_by_the_terminal_nor_by_the_shell() {
+    let tree = tree(&[("sys/class/net/x\u{1b}[31m;id/operstate", "lowerlayerdown\n")]);
+    for arguments in [&[][..], &["--down"], &["check"]] {
+        let (_, text, _) = on(tree.path(), arguments);
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+    }
+    let (_, text, _) = on(tree.path(), &["--down"]);
+    assert!(text.contains("ip -d link show 'x?[31m;id'"), "{text}");
 }
 
 #[test]

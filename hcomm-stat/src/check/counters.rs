@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hcomm_cli::shell_word;
 use hcomm_topology::NicKind;
 use hcomm_topology::net::{Ethtool, softnet};
 
@@ -55,7 +56,7 @@ fn errors(context: &mut Context<'_>, name: &str) {
         Some((device, port)) => {
             format!("look at the cable; then perfquery -x -R -C {device} -P {port} clears the counters")
         }
-        None => format!("look at the cable and transceiver: ethtool -S {name}, ethtool -m {name}"),
+        None => format!("look at the cable and transceiver: ethtool -S {0}, ethtool -m {0}", shell_word(name)),
     };
     match (grown, sum) {
         (0, 0) => context.ok("errors", name, "none"),
@@ -76,7 +77,7 @@ fn drops(context: &mut Context<'_>, name: &str) {
     }
     let fix = match name.split_once(':') {
         Some(_) => "look at congestion, flow control and receive buffers of the program".to_owned(),
-        None => format!("ethtool -G {name} rx MAXIMUM; sysctl -w net.core.netdev_max_backlog=250000"),
+        None => format!("ethtool -G {} rx MAXIMUM; sysctl -w net.core.netdev_max_backlog=250000", shell_word(name)),
     };
     context.warn("drops", name, format!("of {packets} packets: {each}"), fix);
 }
@@ -122,7 +123,8 @@ fn pauses(context: &mut Context<'_>) {
             .take(4)
             .map(|(name, count)| format!("{name} {count}"))
             .collect();
-        let fix = format!("the other end cannot keep up: look at its receivers and at the switch; ethtool -a {name}");
+        let link = shell_word(&name);
+        let fix = format!("the other end cannot keep up: look at its receivers and at the switch; ethtool -a {link}");
         match (grown, all.is_empty()) {
             (0, true) => context.ok("pause", &name, "no pause frames"),
             (0, false) => context.ok("pause", &name, format!("none while watched; since start-up: {}", all.join(", "))),

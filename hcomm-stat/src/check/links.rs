@@ -1,5 +1,6 @@
 //! Interfaces: carrier, speed, duplex, MTU, networks that two of them share.
 
+use hcomm_cli::shell_word;
 use hcomm_topology::{Nic, NicKind};
 
 use super::Context;
@@ -62,7 +63,10 @@ fn speed_and_duplex(context: &mut Context<'_>) {
         let text = |mbit: u64| units::speed(mbit as f64 / 1000.0);
         match (now, asked.as_ref().and_then(|link| link.best_mbit_per_s)) {
             (Some(now), Some(best)) if now < best => {
-                let fix = format!("look at cable, transceiver and the switch's port; ethtool -s {name} autoneg on");
+                let fix = format!(
+                    "look at cable, transceiver and the switch's port; ethtool -s {} autoneg on",
+                    shell_word(name)
+                );
                 context.warn("speed", name, format!("{} of {}", text(now), text(best)), fix);
             }
             (Some(now), Some(_)) => context.ok("speed", name, format!("{}, the card's best", text(now))),
@@ -71,7 +75,7 @@ fn speed_and_duplex(context: &mut Context<'_>) {
         }
         match nic.duplex.as_deref().or_else(|| asked.as_ref()?.duplex) {
             Some("half") => {
-                let fix = format!("ethtool -s {name} autoneg on, on both ends");
+                let fix = format!("ethtool -s {} autoneg on, on both ends", shell_word(name));
                 context.fail("duplex", name, "half: it cannot send and receive at once", fix);
             }
             Some(_) => context.ok("duplex", name, "full"),
@@ -88,7 +92,8 @@ fn mtu(context: &mut Context<'_>) {
         match nic.mtu {
             None => context.unknown("mtu", name, "not told"),
             Some(mtu) if mtu < JUMBO && fast == Some(true) => {
-                let fix = format!("ip link set {name} mtu {JUMBO}, on all hosts and switches of the network");
+                let link = shell_word(name);
+                let fix = format!("ip link set {link} mtu {JUMBO}, on all hosts and switches of the network");
                 context.warn("mtu", name, format!("{mtu}: large frames cost less processor time"), fix);
             }
             Some(mtu) => context.ok("mtu", name, mtu.to_string()),
@@ -139,7 +144,7 @@ fn mtu_of_parts(context: &mut Context<'_>) {
             && let Some(above) = master.mtu.filter(|above| *above > mtu)
         {
             let reason = format!("{mtu}, and {} that it is a part of {above}", master.name);
-            context.fail("mtu", &nic.name, reason, format!("ip link set {} mtu {above}", nic.name));
+            context.fail("mtu", &nic.name, reason, format!("ip link set {} mtu {above}", shell_word(&nic.name)));
         }
         for entry in context.root.list(format!("sys/class/net/{}", nic.name)) {
             let lower = entry.strip_prefix("lower_").and_then(find);
@@ -147,7 +152,7 @@ fn mtu_of_parts(context: &mut Context<'_>) {
                 && let (Some(own), Some(below)) = (nic.mtu, lower.mtu.filter(|below| Some(*below) < nic.mtu))
             {
                 let reason = format!("{own}, and {} that carries it {below}", lower.name);
-                context.fail("mtu", &nic.name, reason, format!("ip link set {} mtu {own}", lower.name));
+                context.fail("mtu", &nic.name, reason, format!("ip link set {} mtu {own}", shell_word(&lower.name)));
             }
         }
     }

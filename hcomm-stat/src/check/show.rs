@@ -1,6 +1,6 @@
 //! Findings as text and JSON.
 
-use hcomm_cli::{Cell, Column, Screen, Table};
+use hcomm_cli::{Cell, Column, Screen, Table, printable};
 use hcomm_topology::Root;
 use serde_json::json;
 
@@ -29,7 +29,8 @@ pub fn text(findings: &[Finding], screen: Screen) -> String {
         }
         let Finding { check, reason, fix, .. } = group[0];
         let others = if group.len() > 1 { " (and alike for the others)" } else { "" };
-        text += &format!("  {check} {}: {reason}\n    {fix}{others}\n", subjects(group));
+        text += &format!("  {}\n", printable(&format!("{check} {}: {reason}", subjects(group))));
+        text += &format!("    {}\n", printable(&format!("{fix}{others}")));
     }
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
     text += &format!(

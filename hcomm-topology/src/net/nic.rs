@@ -22,6 +22,9 @@ pub fn read_nics(root: &Root) -> Vec<Nic> {
     names.into_iter().map(|name| read_nic(root, folder.join(&name), name, &mut addresses)).collect()
 }
 
+/// All that the kernel writes (`networking/operstates` of its documentation; the names are in `net/core/net-sysfs.c`).
+const STATES: [&str; 7] = ["unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"];
+
 fn read_nic(root: &Root, folder: PathBuf, name: String, addresses: &mut BTreeMap<String, Vec<String>>) -> Nic {
     let at = |file: &str| folder.join(file);
     let hardware_type = root.number(at("type"));
@@ -36,7 +39,7 @@ fn read_nic(root: &Root, folder: PathBuf, name: String, addresses: &mut BTreeMap
         mtu: root.number(at("mtu")),
         speed_mbit_per_s: root.number(at("speed")).filter(|speed| !UNKNOWN_SPEEDS.contains(speed)),
         duplex: duplex.filter(|duplex| ["full", "half"].contains(&duplex.as_str())),
-        state: words(root, &at("operstate")),
+        state: words(root, &at("operstate")).filter(|state| STATES.contains(&state.as_str())),
         carrier: root.number::<u8>(at("carrier")).map(|carrier| carrier == 1),
         addresses: addresses.remove(&name).unwrap_or_default(),
         numa_node: numa_of(root, &folder, pci),
