@@ -336,7 +336,7 @@ pub struct Snapshot {
     pub unsorted_bytes: u64,
     /// Lanes for which there was no room: nothing is known of their operations.
     pub lanes_missed: u64,
-    /// Whether every part is of one moment. If not, some counters may be one operation apart.
+    /// Whether every part is of one moment. If not, calls that a lane was just adding up may be missing, or counted twice.
     pub whole: bool,
     /// One of how many short operations is timed.
     pub stride: u64,

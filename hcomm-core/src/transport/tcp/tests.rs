@@ -216,7 +216,7 @@ fn sockets_are_measured_while_the_link_lives() {
         assert!(unsafe { left.post_send(source.as_ptr(), source.len(), 0) }.unwrap());
         let queued = || meters.read()[0].1.queued_bytes.unwrap();
         let watch = deadline();
-        while queued() == 0 || left.progress().unwrap() {
+        while left.progress().unwrap() || queued() == 0 {
             watch("fill");
         }
         assert!((4096..=64 << 20).contains(&queued()), "{}", queued());
