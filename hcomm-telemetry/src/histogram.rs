@@ -32,10 +32,11 @@ fn bounds(bucket: usize) -> (u64, u64) {
     }
 }
 
-/// Durations that were counted.
-#[derive(Clone, PartialEq, Eq)]
+/// Durations that were counted. Only buckets that hold any are kept: a job of many ranks has many histograms.
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Histogram {
-    counts: Vec<u64>,
+    /// Bucket and its count, by bucket; no count is 0.
+    counts: Vec<(u16, u64)>,
     total: u64,
 }
 
@@ -45,25 +46,28 @@ impl std::fmt::Debug for Histogram {
     }
 }
 
-impl Default for Histogram {
-    fn default() -> Self {
-        Self { counts: vec![0; BUCKETS], total: 0 }
-    }
-}
-
 impl Histogram {
     /// From the counts of its buckets; what is missing is 0.
     pub fn from_counts(counts: impl IntoIterator<Item = u64>) -> Self {
-        let mut counts: Vec<u64> = counts.into_iter().take(BUCKETS).collect();
-        counts.resize(BUCKETS, 0);
-        let total = counts.iter().fold(0_u64, |sum, &count| sum.saturating_add(count));
+        let counts = (0..BUCKETS as u16).zip(counts).filter(|(_, count)| *count > 0).collect();
+        Self::of(counts)
+    }
+
+    fn of(counts: Vec<(u16, u64)>) -> Self {
+        let total = counts.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
         Self { counts, total }
     }
 
     /// Counts a duration in nanoseconds `times` times.
     pub fn record(&mut self, ns: u64, times: u64) {
-        let count = &mut self.counts[bucket_of(ns)];
-        *count = count.saturating_add(times);
+        if times == 0 {
+            return;
+        }
+        let bucket = bucket_of(ns) as u16;
+        match self.counts.binary_search_by_key(&bucket, |(bucket, _)| *bucket) {
+            Ok(at) => self.counts[at].1 = self.counts[at].1.saturating_add(times),
+            Err(at) => self.counts.insert(at, (bucket, times)),
+        }
         self.total = self.total.saturating_add(times);
     }
 
@@ -77,14 +81,11 @@ impl Histogram {
     pub fn quantile(&self, q: f64) -> Option<u64> {
         let wanted = ((q.clamp(0.0, 1.0) * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0_u64;
-        for (bucket, &count) in self.counts.iter().enumerate() {
-            seen = seen.saturating_add(count);
-            if count > 0 && seen >= wanted {
-                let (low, width) = bounds(bucket);
-                return Some(low + width / 2);
-            }
-        }
-        None
+        let (low, width, _) = self.filled().find(|(.., count)| {
+            seen = seen.saturating_add(*count);
+            seen >= wanted
+        })?;
+        Some(low + width / 2)
     }
 
     /// Buckets that hold any: (first nanosecond, nanoseconds in the bucket, count), shortest first.
@@ -97,31 +98,39 @@ impl Histogram {
 
     /// Buckets that hold any, by number, with their counts.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        self.counts.iter().copied().enumerate().filter(|(_, count)| *count > 0)
+        self.counts.iter().map(|&(bucket, count)| (usize::from(bucket), count))
     }
 
     /// How many lie below `ns`, by whole buckets.
     pub fn below(&self, ns: u64) -> u64 {
-        self.counts[..bucket_of(ns)].iter().fold(0, |sum, &count| sum.saturating_add(count))
+        let end = bucket_of(ns);
+        self.pairs().take_while(|(bucket, _)| *bucket < end).fold(0, |sum, (_, count)| sum.saturating_add(count))
     }
 
     /// Adds another one.
     pub fn add(&mut self, other: &Histogram) {
-        self.combine(other, u64::saturating_add);
+        *self = self.combined(other, u64::saturating_add);
     }
 
     /// What came after `earlier`, an older state of this one.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
-        let mut rest = self.clone();
-        rest.combine(earlier, u64::saturating_sub);
-        rest
+        self.combined(earlier, u64::saturating_sub)
     }
 
-    fn combine(&mut self, other: &Histogram, by: impl Fn(u64, u64) -> u64) {
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine = by(*mine, *theirs);
+    /// Bucket by bucket; both lists are in order.
+    fn combined(&self, other: &Histogram, by: impl Fn(u64, u64) -> u64) -> Histogram {
+        let (mut mine, mut theirs) = (self.counts.iter().peekable(), other.counts.iter().peekable());
+        let mut counts = Vec::with_capacity(self.counts.len().max(other.counts.len()));
+        loop {
+            let next = mine.peek().into_iter().chain(theirs.peek()).map(|(bucket, _)| *bucket).min();
+            let Some(bucket) = next else { return Self::of(counts) };
+            let a = mine.next_if(|pair| pair.0 == bucket).map_or(0, |pair| pair.1);
+            let b = theirs.next_if(|pair| pair.0 == bucket).map_or(0, |pair| pair.1);
+            let count = by(a, b);
+            if count > 0 {
+                counts.push((bucket, count));
+            }
         }
-        self.total = self.counts.iter().fold(0, |sum, &count| sum.saturating_add(count));
     }
 }
 

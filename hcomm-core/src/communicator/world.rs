@@ -196,6 +196,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
         // All ranks see the same wirings, so all take the same number.
         endpoint.use_sockets(wirings.iter().map(|wiring| wiring.rails).filter(|&rails| rails > 0).min().unwrap_or(1));
     }
+    let shared_store = store.clone();
     if let Some(store) = store {
         world.membership = Some(Membership::join(
             store,
@@ -210,7 +211,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
             },
         )?);
     }
-    world.reporter = world.start_reporter();
+    world.reporter = world.start_reporter(shared_store);
     let world = Arc::new(world);
     let world_ranks = (0..world.place.size).collect();
     let group = Group::new(0, world.place.rank, world.infos.clone(), world_ranks, shared);
@@ -365,6 +366,11 @@ fn open_endpoint(
 }
 
 impl World {
+    /// Whether ranks are on several hosts.
+    pub(super) fn has_several_hosts(&self) -> bool {
+        self.infos.iter().any(|info| info.host_index > 0)
+    }
+
     pub fn host_of(&self, rank: usize) -> &str {
         &self.infos[rank].host
     }

@@ -60,7 +60,7 @@ pub struct Skew {
 
 /// The calls that some rank has been in for at least `least_ns`, the oldest first. Snapshots of several jobs and of ranks on
 /// several hosts may be given; only those of one job and one host are compared.
-pub fn stalls(snapshots: &[Snapshot], least_ns: u64) -> Vec<Stall> {
+pub fn stalls<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>, least_ns: u64) -> Vec<Stall> {
     let mut stalls = Vec::new();
     for ranks in by_host(snapshots) {
         let mut lanes: BTreeMap<(u64, u32), Vec<(&Snapshot, &Lane)>> = BTreeMap::new();
@@ -76,7 +76,7 @@ pub fn stalls(snapshots: &[Snapshot], least_ns: u64) -> Vec<Stall> {
 }
 
 /// Snapshots of one job on one boot of one host.
-fn by_host(snapshots: &[Snapshot]) -> Vec<Vec<&Snapshot>> {
+fn by_host<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Vec<Vec<&'a Snapshot>> {
     let mut groups: BTreeMap<(&str, &str), Vec<&Snapshot>> = BTreeMap::new();
     for snapshot in snapshots {
         let Snapshot { identity, .. } = snapshot;
@@ -94,6 +94,8 @@ fn stall(members: &[(&Snapshot, &Lane)], least_ns: u64) -> Option<Stall> {
     });
     let (snapshot, lane, now, age_ns) = old.max_by_key(|(.., age)| *age)?;
     let message = now.kind.is_message();
+    let seen = |snapshot: &Snapshot| snapshot.identity.wall_ns(snapshot.taken_ns);
+    let since = snapshot.identity.wall_ns(now.since_ns.unwrap_or(0));
     let (mut inside, mut late, mut stopped, mut gone, mut awaited) = (vec![], vec![], vec![], vec![], vec![]);
     for (other, other_lane) in members {
         let rank = other.identity.rank;
@@ -104,7 +106,10 @@ fn stall(members: &[(&Snapshot, &Lane)], least_ns: u64) -> Option<Stall> {
                 inside.push(rank);
                 awaited.extend(other_lane.now.iter().flat_map(|now| &now.awaited));
             }
-            () if !message && other_lane.begun < now.number => late.push((rank, other_lane.begun)),
+            // What was seen before the call began says nothing of it.
+            () if !message && other_lane.begun < now.number && seen(other) >= since => {
+                late.push((rank, other_lane.begun))
+            }
             () => {}
         }
         if other.stopped == Some(true) {
