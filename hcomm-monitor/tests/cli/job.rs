@@ -1,6 +1,5 @@
 //! A job that this process plays: its telemetry files, written by the library's own writer.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -51,10 +50,6 @@ impl Job {
         let mut command = super::monitor(&["--job", &self.name]);
         command.args(arguments).env("HCOMM_TELEMETRY", self.folder.path());
         command
-    }
-
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
     }
 }
 
