@@ -12,6 +12,7 @@ Examples:
   hcomm-monitor --log --pid 4711        of the job that process 4711 belongs to, or started
   hcomm-monitor --log --job train       of the jobs whose names begin so
   hcomm-monitor --once                  how the jobs are now
+  hcomm-monitor --once --store tcp://node1:29500   all ranks of that job, on all hosts; ranks that are alike on one line
   hcomm-monitor --json | jq -c '.jobs[].stalls[]'
 
 The columns of --log:
@@ -43,6 +44,12 @@ pub struct Watch {
     /// Only the job of this process: one of its ranks, or what started them
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
+    /// The ranks of all hosts, by the summaries that they publish in the store of their job; looks once a second at most
+    ///
+    /// tcp://HOST:PORT or file:///DIRECTORY, as HCOMM_STORE. Jobs on several hosts publish by themselves, others with
+    /// HCOMM_SUMMARY_INTERVAL=1s.
+    #[arg(long, value_name = "URL", conflicts_with = "pid")]
+    pub store: Option<String>,
     /// Only jobs whose names begin so
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,

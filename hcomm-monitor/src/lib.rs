@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! source/   where figures come from: a `Source` gives a `Tick`, the snapshots of all processes at one time
-//!           live.rs (the telemetry files of this host)
+//!           live.rs (the telemetry files of this host), store.rs (what ranks of all hosts publish)
 //! model/    what they mean: from ticks to jobs with rows of operations, finished calls, ranks, links and stalls.
 //!           Knows no terminal, reads no file, asks no clock
 //! output/   what is written: each form in a file of its own
 //!           lines.rs (which form), log.rs and csv.rs (a line an operation), json.rs (a line a look), once.rs (how jobs are now),
-//!           rows.rs (rows as JSON and CSV have them), news.rs (words on stderr)
+//!           folded.rs (equal ranks as one line), rows.rs (rows as JSON and CSV have them), news.rs (words on stderr)
 //! watch.rs  the loop of all outputs but the screen: poll, update, write
 //! units.rs  numbers as people read them
 //! ```
@@ -22,11 +22,12 @@ pub mod units;
 mod watch;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use hcomm_cli::{Readers, Result};
 
 use args::{Cli, Command, Watch};
-use source::{Live, Selection, Source};
+use source::{Live, Selection, Source, Store};
 use watch::End;
 
 /// The whole program.
@@ -44,21 +45,37 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         None => {}
     }
     let watch = &cli.watch;
-    let mut source = Live::new(Selection { pid: watch.pid, job: watch.job.clone() })?;
-    show(watch, &mut source)?;
+    let mut source: Box<dyn Source> = match &watch.store {
+        Some(url) => Box::new(Store::open(url, watch.job.clone())?),
+        None => Box::new(Live::new(Selection { pid: watch.pid, job: watch.job.clone() })?),
+    };
+    show(watch, source.as_mut())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How often to look: what ranks publish changes less often than what they do.
+fn interval(watch: &Watch) -> Duration {
+    const PUBLISHED: Duration = Duration::from_secs(1);
+    /// Within which most jobs publish anew, so that rates are known.
+    const TWICE: Duration = Duration::from_millis(2500);
+    match (&watch.store, watch.once) {
+        (None, _) => watch.interval,
+        (Some(_), false) => watch.interval.max(PUBLISHED),
+        (Some(_), true) => watch.interval.max(TWICE),
+    }
 }
 
 /// Shows what the source sees, in the form that was asked for.
 fn show(watch: &Watch, source: &mut dyn Source) -> Result<()> {
+    let interval = interval(watch);
     if watch.once {
-        let (model, _) = watch::run(source, watch.interval, Some(watch.interval), |_| Ok(Readers::Listening))?;
+        let (model, _) = watch::run(source, interval, Some(interval), |_| Ok(Readers::Listening))?;
         if model.jobs().is_empty() {
             return Err(output::no_job(&model));
         }
         return output::once(watch, &model).map(drop);
     }
     let mut out = output::Lines::new(watch);
-    let (model, end) = watch::run(source, watch.interval, watch.duration, |model| out.write(model))?;
+    let (model, end) = watch::run(source, interval, watch.duration, |model| out.write(model))?;
     if end == End::Time && model.jobs().is_empty() { Err(output::no_job(&model)) } else { Ok(()) }
 }

@@ -8,7 +8,7 @@ use hcomm_core::control::{Observer, SUMMARIES};
 use hcomm_core::plan::Algorithm;
 use hcomm_core::reduce::ReduceOp;
 use hcomm_core::telemetry::{
-    ALGORITHMS, ELEMENTS, KINDS, OPERATIONS, Reader, Snapshot, State, find, read_summary, stalls,
+    ALGORITHMS, ELEMENTS, KINDS, OPERATIONS, Reader, Snapshot, State, find, monotonic_ns, read_summary, stalls,
 };
 use hcomm_core::{Collective, Communicator, DataType};
 use nix::sys::signal::Signal;
@@ -119,11 +119,13 @@ fn known_operations() {
     }
     // Sockets are read by a thread of their own in its own time; memory has nothing to be read.
     let over_sockets = c.last_run().transport == "tcp";
+    let asked = Some(monotonic_ns());
     for rank in 0..2 {
         let (link, paths) = loop {
             let snapshot = &snapshots(&folder)[rank];
             let link = snapshot.links[0].clone();
-            if (link.sampled_ns.is_some() && !snapshot.paths.is_empty()) || !over_sockets {
+            let read_since = link.sampled_ns > asked && snapshot.paths.iter().any(|path| Some(path.sampled_ns) > asked);
+            if read_since || !over_sockets {
                 break (link, snapshot.paths.clone());
             }
             std::thread::sleep(std::time::Duration::from_millis(10));

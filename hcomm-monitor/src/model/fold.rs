@@ -62,7 +62,9 @@ impl Oddity {
 
     fn join(&mut self, other: Oddity) {
         match (self, other) {
-            (Oddity::Standing(_, a), Oddity::Standing(_, b)) | (Oddity::Silent(a), Oddity::Silent(b)) => *a = (*a).max(b),
+            (Oddity::Standing(_, a), Oddity::Standing(_, b)) | (Oddity::Silent(a), Oddity::Silent(b)) => {
+                *a = (*a).max(b)
+            }
             (Oddity::Lossy(a), Oddity::Lossy(b)) => *a = a.max(b),
             (Oddity::Late(a), Oddity::Late(b)) | (Oddity::Busy(a), Oddity::Busy(b)) => *a = a.min(b),
             _ => {}

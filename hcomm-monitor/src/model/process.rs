@@ -21,6 +21,8 @@ pub struct Process {
     base: Vec<Operation>,
     /// By lane: the latest collective that had ended at the look before.
     ended_before: Vec<((u64, u32), u64)>,
+    /// When it was seen to have changed last, by the clock of the one who looks.
+    pub changed_ns: u64,
     pub(super) seen_in_tick: bool,
 }
 
@@ -38,7 +40,7 @@ pub struct Interval {
 impl Process {
     /// A process seen for the first time. `since_ns`: when it was looked for before; if it began later, all that it did is of this
     /// interval.
-    pub fn new(latest: Snapshot, since_ns: Option<u64>) -> Self {
+    pub fn new(latest: Snapshot, since_ns: Option<u64>, at_ns: u64) -> Self {
         let started = latest.identity.started_ns;
         let began_since = since_ns.is_some_and(|since| started >= since);
         let interval = began_since.then(|| seconds(started, latest.taken_ns)).flatten().map(|seconds| Interval {
@@ -54,6 +56,7 @@ impl Process {
             compared: 0,
             base: Vec::new(),
             ended_before: Vec::new(),
+            changed_ns: at_ns,
             seen_in_tick: true,
         }
     }
@@ -67,7 +70,14 @@ impl Process {
     }
 
     /// Takes in its state at a later time.
-    pub fn take(&mut self, latest: Snapshot) {
+    pub fn take(&mut self, latest: Snapshot, at_ns: u64) {
+        self.seen_in_tick = true;
+        if latest.taken_ns == self.latest.taken_ns {
+            // Published at an interval of its own, and not again since: what is known of the rates stays.
+            self.latest = latest;
+            return;
+        }
+        self.changed_ns = at_ns;
         self.interval = seconds(self.latest.taken_ns, latest.taken_ns).map(|seconds| Interval {
             seconds,
             operations: latest.operations_since(&self.latest),
@@ -75,7 +85,6 @@ impl Process {
         });
         self.ended_before = self.latest.lanes.iter().map(|lane| ((lane.communicator, lane.lane), lane.ended)).collect();
         self.latest = latest;
-        self.seen_in_tick = true;
     }
 
     /// It was not seen in this tick: nothing is known of the interval.

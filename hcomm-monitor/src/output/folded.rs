@@ -2,12 +2,24 @@
 
 use hcomm_cli::{Cell, Column, Screen, Table};
 
-use crate::model::{Fold, Job, Oddity};
+use crate::model::{Fold, Job, Model, Oddity};
 use crate::units;
+
+/// The ranks of all jobs, under a line each that says when and which.
+pub fn jobs(model: &Model, screen: Screen) -> String {
+    let time = units::time_of_day(model.wall_ns());
+    let job = |job: &Job| {
+        let (ranks, all) = (job.processes().len(), job.world_size);
+        let line = format!("{time}  job {}: {ranks} of {all} ranks seen, {}", job.name, job.outcome());
+        format!("{}\n{}", hcomm_cli::printable(&line), table(job, screen))
+    };
+    model.jobs().iter().map(job).collect()
+}
 
 /// The ranks of a job, those that are odd first.
 pub fn table(job: &Job, screen: Screen) -> String {
     let mut table = Table::new([
+        Column::number("COUNT"),
         Column::text("RANKS").shrink_to(16),
         Column::text("HOSTS").shrink_to(8).drop_rank(2),
         Column::text("STATE"),
@@ -32,7 +44,8 @@ fn row(fold: &Fold) -> Vec<Cell> {
     let state = Cell::from(fold.condition.word());
     let what = fold.oddity.as_ref().map(words);
     vec![
-        Cell::from(format!("{} ({})", hcomm_cli::ranges(&fold.ranks), fold.ranks.len())),
+        Cell::from(fold.ranks.len().to_string()),
+        Cell::from(hcomm_cli::ranges(&fold.ranks)),
         Cell::from(match fold.hosts.as_slice() {
             [host] => host.clone(),
             hosts => format!("{} hosts", hosts.len()),

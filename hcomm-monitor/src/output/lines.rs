@@ -1,8 +1,9 @@
 //! Which form the lines have.
 
-use hcomm_cli::{Readers, Result};
+use hcomm_cli::{Readers, Result, Screen};
 
 use super::csv::Csv;
+use super::folded;
 use super::json;
 use super::log;
 use super::news::{self, News};
@@ -25,6 +26,8 @@ enum Form {
     Csv(Csv),
     /// A line a look.
     Json,
+    /// Without calls, as summaries have none: the ranks, a table a look.
+    Ranks(Screen),
 }
 
 impl Lines {
@@ -33,6 +36,7 @@ impl Lines {
         let form = match watch {
             Watch { json: true, .. } => Form::Json,
             Watch { csv: true, .. } => Form::Csv(Csv::calls()),
+            Watch { store: Some(_), .. } => Form::Ranks(Screen::stdout(watch.no_color)),
             _ => Form::Log,
         };
         Self { form, news: News::default(), begun: false }
@@ -50,6 +54,9 @@ impl Lines {
         let mut text = String::new();
         if let Form::Json = self.form {
             text = json::line(model); // has all news
+        } else if let Form::Ranks(screen) = self.form {
+            self.news.tell(model);
+            text = folded::jobs(model, screen);
         } else {
             self.news.tell(model);
             if first {

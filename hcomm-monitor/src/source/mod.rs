@@ -1,6 +1,7 @@
 //! Where figures come from.
 
 mod live;
+mod store;
 
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use hcomm_telemetry::{Liveness, Snapshot, State};
 use serde::{Deserialize, Serialize};
 
 pub use live::{Live, Selection};
+pub use store::Store;
 
 /// Gives the state of all processes, again and again.
 pub trait Source {

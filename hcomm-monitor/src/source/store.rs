@@ -42,7 +42,10 @@ impl Store {
     /// There is no store.
     pub fn open(url: &str, job: Option<String>) -> Result<Self> {
         let observer = Observer::open(url, PATIENCE).map_err(|error| {
-            Failure::run(error.to_string(), "the URL is that of HCOMM_STORE, or what the launcher says with HCOMM_DEBUG=info")
+            Failure::run(
+                error.to_string(),
+                "the URL is that of HCOMM_STORE, or what the launcher says with HCOMM_DEBUG=info",
+            )
         })?;
         Ok(Self { observer, job, ranks: BTreeMap::new(), unreadable: BTreeMap::new() })
     }

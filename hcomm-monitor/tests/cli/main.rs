@@ -3,6 +3,7 @@
 mod forms;
 mod job;
 mod mistakes;
+mod store;
 
 use std::process::Stdio;
 

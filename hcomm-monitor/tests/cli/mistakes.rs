@@ -11,6 +11,7 @@ fn bad_arguments_exit_2() {
         &["--once", "--duration", "1s"],
         &["--interval", "0"],
         &["--pid", "x"],
+        &["--store", "tcp://a:1", "--pid", "1"],
         &["--duration", "never"],
         &["nosuch"],
         &["--nosuch"],
