@@ -7,6 +7,8 @@ use hcomm_cli::{Print, values};
 
 const EXAMPLES: &str = "\
 Examples:
+  hcomm-monitor                         the live screen; ? shows its keys, q ends it
+  hcomm-monitor --interval 1s           looks once a second
   hcomm-monitor --log                   a line each operation
   hcomm-monitor --log --duration 10s    for ten seconds
   hcomm-monitor --log --pid 4711        of the job that process 4711 belongs to, or started
@@ -37,9 +39,12 @@ pub struct Cli {
     /// Only jobs whose names begin so
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
-    /// A line each operation; also where standard output is no terminal
+    /// A line each operation; also where standard output is no terminal, or one that cannot move its cursor (TERM=dumb)
     #[arg(long)]
     pub log: bool,
+    /// No colours; also NO_COLOR
+    #[arg(long)]
+    pub no_color: bool,
     /// End after this time
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub duration: Option<Duration>,
