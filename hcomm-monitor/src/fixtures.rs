@@ -45,6 +45,8 @@ pub fn rank(job: &str, rank: u32, world_size: u32, after_ms: u64) -> Snapshot {
             recent: Vec::new(),
         }],
         links: Vec::new(),
+        paths: Vec::new(),
+        paths_missed: 0,
         records: Vec::new(),
         missed: 0,
         unsorted_calls: 0,

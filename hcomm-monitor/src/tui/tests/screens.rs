@@ -64,6 +64,22 @@ fn a_stuck_operation_is_named_in_every_view() {
     keep("stuck-40x10", &shown(&model, View::Ranks, PLAIN, (40, 10)));
 }
 
+/// A rank that was stopped within a call which the others have left already, and who wait for it in the next one.
+#[test]
+fn a_rank_that_is_a_call_behind_is_named_with_the_call_that_waits() {
+    let mut model = busy(4);
+    let mut ranks: Vec<Snapshot> = (0..4).map(|number| working("train-7", number, 4, 12)).collect();
+    for (number, snapshot) in (0..).zip(&mut ranks) {
+        snapshot.taken_ns = BOOT_NS + 2_450_000_000;
+        snapshot.stopped = Some(number == 2);
+        if number == 2 { inside(snapshot, 481, 1_199, &[]) } else { inside(snapshot, 482, 1_200, &[2]) }
+    }
+    model.update(tick(2_450, ranks));
+    let text = shown(&model, View::Operations, PLAIN, (120, 40));
+    let words = "STUCK for 1.25s: AllReduce 1MB, call 482; stopped and not come: rank 2; came and wait: ranks 0, 1, 3";
+    assert!(text.contains(words), "{text}");
+}
+
 #[test]
 fn many_ranks_stay_readable() {
     let model = stuck(64, 17);

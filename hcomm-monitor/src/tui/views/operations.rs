@@ -55,7 +55,7 @@ fn row(row: &Row) -> grid::Row {
         quantile(0.5),
         quantile(0.99),
         Cell::integer(total.max_ns, units::duration),
-        Cell::real(total.bus_bandwidth(), units::bandwidth),
+        Cell::real(total.bus_bandwidth().filter(|_| total.bytes > 0), units::bandwidth),
         text(total.algorithm),
         text(total.transport),
         Cell::integer(row.calls(), units::count),
