@@ -9,6 +9,7 @@
 //! output/   what is written: each form in a file of its own
 //!           lines.rs (which form), log.rs and csv.rs (a line an operation), json.rs (a line a look), once.rs (how jobs are now),
 //!           rows.rs (rows as JSON and CSV have them), news.rs (words on stderr)
+//! tui/      the live screen, drawn from the model
 //! watch.rs  the loop of all outputs but the screen: poll, update, write
 //! units.rs  numbers as people read them
 //! ```
@@ -17,12 +18,16 @@
 
 mod args;
 mod export;
+#[cfg(test)]
+mod fixtures;
 pub mod model;
 mod output;
 pub mod source;
+mod tui;
 pub mod units;
 mod watch;
 
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use hcomm_cli::{Readers, Result};
@@ -54,9 +59,13 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let taps = taps(watch, source.as_ref())?;
     let mut source = Tapped::new(source, taps);
     let shown = show(watch, &mut source);
-    // A trace is closed also after a failure, which counts more than its own.
+    // A trace is closed also after a failure, which counts more than its own, and after a signal.
     let ended = source.end();
-    shown.and(ended).map(|()| ExitCode::SUCCESS)
+    source.notes().iter().for_each(|note| output::say(note));
+    if let Some(signal) = shown.and_then(|signal| ended.map(|()| signal))? {
+        tui::die_of(signal);
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What else is done with what the source sees.
@@ -74,17 +83,27 @@ fn taps(watch: &Watch, source: &dyn Source) -> Result<Vec<Box<dyn Tap>>> {
     Ok(taps)
 }
 
-/// Shows what the source sees, in the form that was asked for.
-fn show(watch: &Watch, source: &mut dyn Source) -> Result<()> {
+/// Shows what the source sees, in the form that was asked for. Gives the signal by which the program is to end, if one ended the
+/// screen.
+fn show(watch: &Watch, source: &mut dyn Source) -> Result<Option<i32>> {
     if watch.once {
         let (model, _) = watch::run(source, watch.interval, Some(watch.interval), true, |_| Ok(Readers::Listening))?;
         if model.jobs().is_empty() {
             return Err(output::no_job(&model));
         }
-        return output::once(watch, &model).map(drop);
+        return output::once(watch, &model).map(|_| None);
+    }
+    if wants_screen(watch) {
+        return tui::run(source, watch.interval, watch.duration, watch.no_color);
     }
     let mut out = output::Lines::new(watch);
     let listens = out.writes();
     let (model, end) = watch::run(source, watch.interval, watch.duration, listens, |model| out.write(model))?;
-    if end == End::Time && model.jobs().is_empty() { Err(output::no_job(&model)) } else { Ok(()) }
+    if end == End::Time && model.jobs().is_empty() { Err(output::no_job(&model)) } else { Ok(None) }
+}
+
+/// Whether the live screen is wanted and can be shown: a terminal that cannot move its cursor gets lines.
+fn wants_screen(watch: &Watch) -> bool {
+    let lines = watch.log || watch.json || watch.csv || watch.prometheus.is_some();
+    !lines && io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

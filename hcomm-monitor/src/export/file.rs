@@ -6,9 +6,6 @@ use std::path::{Path, PathBuf};
 
 use hcomm_cli::{Failure, Result};
 
-use crate::output::say;
-use crate::units;
-
 /// A new file of at most so many bytes.
 #[derive(Debug)]
 pub struct NewFile {
@@ -47,8 +44,6 @@ impl NewFile {
         let length = text.len() as u64;
         if length > self.left {
             self.full = true;
-            let size = units::size(self.left);
-            say(&format!("{} ends here: {size} are left of --max-size", self.path.display()));
             return Ok(());
         }
         self.left -= length;
@@ -69,5 +64,11 @@ impl NewFile {
     /// Whether everything that was to be added was.
     pub fn is_whole(&self) -> bool {
         !self.full
+    }
+
+    /// That something is missing, if so.
+    pub fn notes(&self) -> Vec<String> {
+        let early = format!("{} ends early: more would not have fitted into --max-size", self.path.display());
+        self.full.then_some(early).into_iter().collect()
     }
 }

@@ -45,6 +45,10 @@ impl Tap for Recording {
         self.before = tick.processes.iter().map(super::metrics::without_records).collect();
         self.file.add(&(text + "\n"))
     }
+
+    fn notes(&self) -> Vec<String> {
+        self.file.notes()
+    }
 }
 
 /// What of `now` is not as it was before.

@@ -52,4 +52,8 @@ impl Tap for TraceFile {
         self.add(&events)?;
         self.file.force(if self.begun { "\n]\n" } else { "[]\n" })
     }
+
+    fn notes(&self) -> Vec<String> {
+        self.file.notes()
+    }
 }

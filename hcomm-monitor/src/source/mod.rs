@@ -29,6 +29,11 @@ pub trait Source {
     fn is_live(&self) -> bool {
         true
     }
+
+    /// What is to be said when all has been shown.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// All processes at one time.

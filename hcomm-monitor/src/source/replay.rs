@@ -10,7 +10,6 @@ use serde::Deserialize;
 
 use super::{Source, Tick};
 use crate::export::{SCHEMA, merge};
-use crate::output::say;
 
 /// Bytes of a line at most.
 const MOST: u64 = 1 << 28;
@@ -22,6 +21,8 @@ pub struct Replay {
     number: u64,
     places: Vec<String>,
     before: Vec<Snapshot>,
+    /// Whether it ends in the middle of a line.
+    cut: bool,
 }
 
 #[derive(Deserialize)]
@@ -45,6 +46,7 @@ impl Replay {
             number: 0,
             places: Vec::new(),
             before: Vec::new(),
+            cut: false,
         };
         let hint = "--replay shows what --record FILE has written";
         let Some(line) = replay.line()? else {
@@ -75,15 +77,11 @@ impl Replay {
         match line.pop() {
             Some(b'\n') => Ok(Some(line)),
             Some(_) if line.len() as u64 + 1 == MOST => Err(self.bad("it is longer than any that is recorded")),
-            Some(_) if self.number > 1 => {
-                say(&format!(
-                    "{} ends in the middle of line {}; what is whole is shown",
-                    self.path.display(),
-                    self.number
-                ));
+            Some(_) => {
+                self.cut = true;
                 Ok(None)
             }
-            _ => Ok(None),
+            None => Ok(None),
         }
     }
 
@@ -111,5 +109,11 @@ impl Source for Replay {
 
     fn is_live(&self) -> bool {
         false
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let cut =
+            format!("{} ends in the middle of line {}; what is whole was shown", self.path.display(), self.number);
+        self.cut.then_some(cut).into_iter().collect()
     }
 }

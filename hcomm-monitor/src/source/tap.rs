@@ -19,6 +19,11 @@ pub trait Tap {
     fn end(&mut self) -> Result<()> {
         Ok(())
     }
+
+    /// What is to be said when all has been shown.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A source with taps.
@@ -57,5 +62,10 @@ impl Source for Tapped {
 
     fn is_live(&self) -> bool {
         self.source.is_live()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let taps = self.taps.iter().flat_map(|tap| tap.notes());
+        self.source.notes().into_iter().chain(taps).collect()
     }
 }

@@ -90,7 +90,7 @@ fn nothing_is_overwritten_and_files_have_an_end() {
         let small = folder.path().join(format!("small{flag}"));
         let (code, _, stderr) = watched(&mut job, &["--json", "--max-size", "2000", flag, small.to_str().unwrap()]);
         assert_eq!(code, 0, "{stderr}");
-        assert_eq!(stderr.matches("of --max-size").count(), 1, "{stderr}");
+        assert_eq!(stderr.matches("into --max-size").count(), 1, "{stderr}");
         assert!(std::fs::metadata(&small).unwrap().len() < 2300);
     }
     json(&std::fs::read_to_string(folder.path().join("small--trace")).unwrap());
