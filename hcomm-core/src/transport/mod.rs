@@ -76,7 +76,7 @@ impl Link {
         }
     }
 
-    /// Messages, in order, whose source may be overwritten.
+    /// Messages, in order, whose source may be overwritten and that reach the peer without another call of this link.
     pub fn sends_done(&self) -> u64 {
         match self {
             Link::Shm(link) => link.sends_done(),

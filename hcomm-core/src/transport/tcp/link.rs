@@ -1,7 +1,7 @@
 //! A link over one or several TCP sockets: what the engine sees.
 
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use socket2::Socket;
 
@@ -11,9 +11,6 @@ use super::receive::{Placement, ReceiveError, WireReceive};
 use super::send::{SendQueue, TURN_BYTES, WireSend};
 use super::socket;
 use crate::transport::{LinkError, Recv};
-
-/// How long a link that is dropped tries to get rid of messages that it has copied and reported as sent.
-const PARTING: Duration = Duration::from_secs(1);
 
 /// One socket with what is under way on it.
 struct Wire {
@@ -78,7 +75,7 @@ impl TcpLink {
         self.queue.posted()
     }
 
-    /// Messages, in order, that the kernel has taken (small ones: that were copied).
+    /// Messages, in order, that the kernel has taken.
     pub fn sends_done(&self) -> u64 {
         self.queue.done()
     }
@@ -216,26 +213,6 @@ impl TcpLink {
         };
         self.failed = Some(error.clone());
         error
-    }
-}
-
-impl Drop for TcpLink {
-    fn drop(&mut self) {
-        if self.failed.is_some() {
-            return;
-        }
-        let deadline = Instant::now() + PARTING;
-        for wire in &mut self.wires {
-            let fd = wire.socket.as_raw_fd();
-            while wire.send.staged() && matches!(wire.send.flush_stage(fd), Ok(false)) {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let mut watched = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
-                // SAFETY: one descriptor, which lives through the call.
-                if left.is_zero() || unsafe { libc::poll(&mut watched, 1, left.as_millis() as libc::c_int) } < 0 {
-                    return;
-                }
-            }
-        }
     }
 }
 

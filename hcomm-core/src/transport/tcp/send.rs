@@ -1,7 +1,8 @@
 //! The sending half of a link: messages in order, cut into frames, given to whichever socket has room.
 //!
 //! A small message is copied behind its header into a stage, several of them if they are there, and all go out with one
-//! call; the source is free at once. A large one goes out from where it lies, header and payload in one call.
+//! call. A large one goes out from where it lies, header and payload in one call. Either is done when the kernel has taken
+//! its last byte, not before: who has been told that all is done does not look at the link again.
 //!
 //! A message that fits one frame always goes by socket 0, so that its receiver need ask only that one; the frames of
 //! larger ones go by any socket that is free.
@@ -141,6 +142,8 @@ pub(super) struct WireSend {
     body_len: usize,
     /// The message it is of.
     body_of: u64,
+    /// Messages of which a frame lies wholly in the stage.
+    copied: Vec<u64>,
 }
 
 // SAFETY: as for `SendQueue`, whose pointers these are.
@@ -149,7 +152,7 @@ unsafe impl Send for WireSend {}
 impl WireSend {
     pub fn new() -> Self {
         let stage = vec![0; STAGE_BYTES].into_boxed_slice();
-        WireSend { stage, from: 0, to: 0, body: std::ptr::null(), body_len: 0, body_of: 0 }
+        WireSend { stage, from: 0, to: 0, body: std::ptr::null(), body_len: 0, body_of: 0, copied: Vec::new() }
     }
 
     /// Whether bytes wait for the kernel.
@@ -189,20 +192,6 @@ impl WireSend {
         }
     }
 
-    /// Sends staged bytes alone, whose messages count as done; whether none is left.
-    pub fn flush_stage(&mut self, fd: RawFd) -> io::Result<bool> {
-        let staged = &self.stage[self.from..self.to];
-        // SAFETY: `staged` is valid for reads of its length.
-        let sent = unsafe { socket::send(fd, staged.as_ptr(), staged.len())? };
-        self.from += sent.unwrap_or(0);
-        Ok(self.from == self.to)
-    }
-
-    /// Whether bytes lie in the stage.
-    pub fn staged(&self) -> bool {
-        self.from < self.to
-    }
-
     /// Stages as many frames as there is room for, the last of which may leave its payload where it lies.
     fn fill(&mut self, wire: usize, queue: &mut SendQueue) {
         if self.from == self.to {
@@ -224,13 +213,16 @@ impl WireSend {
                 unsafe { std::ptr::copy_nonoverlapping(src, self.stage[self.to..].as_mut_ptr(), length) };
             }
             self.to += length;
-            queue.release(header.sequence);
+            self.copied.push(header.sequence);
         }
     }
 
     fn consume(&mut self, sent: usize, queue: &mut SendQueue) {
         let staged = (self.to - self.from).min(sent);
         self.from += staged;
+        if self.from == self.to {
+            self.copied.drain(..).for_each(|sequence| queue.release(sequence));
+        }
         let body = sent - staged;
         if body > 0 {
             self.body = self.body.wrapping_add(body);

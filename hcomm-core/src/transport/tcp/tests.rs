@@ -323,27 +323,23 @@ fn sending_to_a_lost_peer_is_an_error_without_a_signal() {
     assert!(matches!(error, LinkError::Closed(_)), "{error:?}");
 }
 
-/// Small messages count as sent when they are copied: dropping the link must not lose them.
+/// Who has been told that a message is done does not call again; a small one that lay in the link's stage would stay there.
 #[test]
-fn what_counts_as_sent_arrives_though_the_link_is_dropped() {
+fn what_counts_as_sent_arrives_without_another_call() {
     let (_endpoints, mut links) = pair_with(|options| {
-        options.queue = 4;
         options.tuning = Tuning { send_buffer: Some(2048), receive_buffer: Some(1500), congestion: None };
     });
     exchange(&mut links, &[8], None);
     let [mut left, mut right] = links;
     let before = left.sends_done();
-    let source = pattern(4000, 1);
+    let source = pattern(500, 1);
     // Until the kernel takes no more. SAFETY: the source outlives both links.
     while unsafe { left.post_send(source.as_ptr(), source.len(), 9) }.unwrap() {}
     let sent = left.sends_done() - before;
     assert!(sent > 0 && left.sends_done() < left.sends_posted());
-    std::thread::scope(|scope| {
-        scope.spawn(move || drop(left));
-        for _ in 0..sent {
-            assert!(receive(&mut right, source.len(), 9).unwrap() == source);
-        }
-    });
+    for _ in 0..sent {
+        assert!(receive(&mut right, source.len(), 9).unwrap() == source);
+    }
 }
 
 #[test]
