@@ -95,7 +95,9 @@ mod tests {
         for (name, text) in [("node0/cpulist", Some("0-1\n")), ("node1/cpulist", Some("\n")), ("node2/cpulist", None)] {
             let path = folder.path().join(FOLDER).join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            text.map(|text| std::fs::write(path, text).unwrap());
+            if let Some(text) = text {
+                std::fs::write(path, text).unwrap();
+            }
         }
         let nodes = read_numa(&Root::at(folder.path()), &mut Vec::new());
         let cpus: Vec<Option<String>> = nodes.iter().map(|node| node.cpus.as_ref().map(CpuSet::to_string)).collect();

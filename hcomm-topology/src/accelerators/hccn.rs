@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::AcceleratorPort;
 /// Each answer takes some tens of milliseconds; a driver that hangs must not hang us.
 const LIMIT: Duration = Duration::from_secs(3);
 /// Questions, and who takes over the answer.
-const QUESTIONS: [(&str, fn(&mut AcceleratorPort, &Fields)); 6] = [
+const QUESTIONS: [(&str, TakeOver); 6] = [
     ("-link", link),
     ("-speed", speed),
     ("-ip", address),
@@ -21,6 +21,8 @@ const QUESTIONS: [(&str, fn(&mut AcceleratorPort, &Fields)); 6] = [
     ("-stat", counters),
 ];
 
+/// Takes over what one answer says.
+type TakeOver = fn(&mut AcceleratorPort, &Fields);
 /// Values by their names in lower case.
 pub(super) type Fields = BTreeMap<String, String>;
 
@@ -50,7 +52,7 @@ pub(super) fn add(found: &mut Found) {
 }
 
 /// All that one NPU answers, and the first thing that went wrong.
-fn ask(tool: &PathBuf, number: u32) -> (AcceleratorPort, Option<String>) {
+fn ask(tool: &Path, number: u32) -> (AcceleratorPort, Option<String>) {
     let (mut port, mut trouble) = (AcceleratorPort::default(), None);
     for (question, take_over) in QUESTIONS {
         match command::output_of(tool, &["-i", &number.to_string(), question, "-g"], LIMIT) {
