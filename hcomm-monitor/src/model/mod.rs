@@ -10,7 +10,7 @@ mod ranks;
 pub use calls::{Call, Calls};
 pub use job::{Job, Outcome};
 pub use links::LinkRow;
-pub use operations::{Key, Row};
+pub use operations::{Key, Row, Size};
 pub use process::Process;
 pub use ranks::{Condition, RankRow};
 
