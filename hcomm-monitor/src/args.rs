@@ -7,6 +7,8 @@ use hcomm_cli::{Print, values};
 
 const EXAMPLES: &str = "\
 Examples:
+  hcomm-monitor                         the live screen; ? shows its keys, q ends it
+  hcomm-monitor --interval 1s           looks once a second
   hcomm-monitor --log                   a line each operation
   hcomm-monitor --log --duration 10s    for ten seconds
   hcomm-monitor --log --pid 4711        of the job that process 4711 belongs to, or started
@@ -52,7 +54,7 @@ pub struct Watch {
     /// How the jobs are now: looks twice, an interval apart, so that rates are known
     #[arg(long, conflicts_with_all = ["duration", "log"], help_heading = "Output")]
     pub once: bool,
-    /// A line each operation; also where standard output is no terminal
+    /// A line each operation; also where standard output is no terminal, or one that cannot move its cursor (TERM=dumb)
     #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = "Output")]
     pub log: bool,
     /// All that is known as JSON, a line each look

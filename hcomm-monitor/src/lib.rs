@@ -8,6 +8,7 @@
 //! output/   what is written: each form in a file of its own
 //!           lines.rs (which form), log.rs and csv.rs (a line an operation), json.rs (a line a look), once.rs (how jobs are now),
 //!           rows.rs (rows as JSON and CSV have them), news.rs (words on stderr)
+//! tui/      the live screen, drawn from the model
 //! watch.rs  the loop of all outputs but the screen: poll, update, write
 //! units.rs  numbers as people read them
 //! ```
@@ -15,12 +16,16 @@
 #![allow(missing_docs)] // a program: its manual is `--help`
 
 mod args;
+#[cfg(test)]
+mod fixtures;
 pub mod model;
 mod output;
 pub mod source;
+mod tui;
 pub mod units;
 mod watch;
 
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use hcomm_cli::{Readers, Result};
@@ -58,7 +63,16 @@ fn show(watch: &Watch, source: &mut dyn Source) -> Result<()> {
         }
         return output::once(watch, &model).map(drop);
     }
+    if wants_screen(watch) {
+        return tui::run(source, watch.interval, watch.duration, watch.no_color);
+    }
     let mut out = output::Lines::new(watch);
     let (model, end) = watch::run(source, watch.interval, watch.duration, |model| out.write(model))?;
     if end == End::Time && model.jobs().is_empty() { Err(output::no_job(&model)) } else { Ok(()) }
+}
+
+/// Whether the live screen is wanted and can be shown: a terminal that cannot move its cursor gets lines.
+fn wants_screen(watch: &Watch) -> bool {
+    let lines = watch.log || watch.json || watch.csv;
+    !lines && io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
