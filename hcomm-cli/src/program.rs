@@ -1,9 +1,10 @@
 //! The beginning and the end of a program.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use nix::sys::signal::{SigSet, Signal};
 
 use crate::failure::{Failure, Result};
 use crate::screen;
@@ -12,10 +13,19 @@ use crate::words::printable;
 /// Reads the command line. `Err` is how the program ends at once: help and version are data (stdout, 0), mistakes are words
 /// (stderr, 2).
 pub fn parse<C: Parser>() -> std::result::Result<C, ExitCode> {
+    // Beyond `ulimit -f` a write is then an error, which says what could not be written, instead of the end of the process.
+    // Threads and children inherit it.
+    let _ = SigSet::from(Signal::SIGXFSZ).thread_block();
     C::try_parse().map_err(|error| {
-        // A closed pipe is nobody's fault.
-        let _ = error.print();
-        ExitCode::from(error.exit_code() as u8)
+        if error.use_stderr() {
+            let _ = error.print();
+            return ExitCode::from(error.exit_code() as u8);
+        }
+        let text = error.render();
+        let color = std::io::stdout().is_terminal() && !screen::is_plain(false);
+        let text = if color { text.ansi().to_string() } else { text.to_string() };
+        // A closed pipe is nobody's fault; a full disk is a failure.
+        end(C::command().get_name(), screen::write(text).map(|_| ExitCode::SUCCESS))
     })
 }
 

@@ -32,11 +32,14 @@ fn bounds(bucket: usize) -> (u64, u64) {
     }
 }
 
-/// Durations that were counted. Only buckets that hold any are kept: a job of many ranks has many histograms.
-#[derive(Clone, PartialEq, Eq, Default)]
+/// Durations that were counted.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// Bucket and its count, by bucket; no count is 0.
-    counts: Vec<(u16, u64)>,
+    /// Number of the first bucket of `counts`.
+    first: usize,
+    /// From the first bucket that holds any to the last: durations of one operation lie close together, and a tool copies and adds
+    /// many of these.
+    counts: Vec<u64>,
     total: u64,
 }
 
@@ -49,13 +52,23 @@ impl std::fmt::Debug for Histogram {
 impl Histogram {
     /// From the counts of its buckets; what is missing is 0.
     pub fn from_counts(counts: impl IntoIterator<Item = u64>) -> Self {
-        let counts = (0..BUCKETS as u16).zip(counts).filter(|(_, count)| *count > 0).collect();
-        Self::of(counts)
-    }
-
-    fn of(counts: Vec<(u16, u64)>) -> Self {
-        let total = counts.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
-        Self { counts, total }
+        let mut histogram = Self::default();
+        let mut filled = 0;
+        for (bucket, count) in counts.into_iter().take(BUCKETS).enumerate() {
+            if count == 0 && histogram.counts.is_empty() {
+                continue;
+            }
+            if histogram.counts.is_empty() {
+                histogram.first = bucket;
+            }
+            histogram.counts.push(count);
+            histogram.total = histogram.total.saturating_add(count);
+            if count > 0 {
+                filled = histogram.counts.len();
+            }
+        }
+        histogram.counts.truncate(filled);
+        histogram
     }
 
     /// Counts a duration in nanoseconds `times` times.
@@ -63,12 +76,26 @@ impl Histogram {
         if times == 0 {
             return;
         }
-        let bucket = bucket_of(ns) as u16;
-        match self.counts.binary_search_by_key(&bucket, |(bucket, _)| *bucket) {
-            Ok(at) => self.counts[at].1 = self.counts[at].1.saturating_add(times),
-            Err(at) => self.counts.insert(at, (bucket, times)),
-        }
+        let bucket = bucket_of(ns);
+        self.cover(bucket, bucket);
+        let count = &mut self.counts[bucket - self.first];
+        *count = count.saturating_add(times);
         self.total = self.total.saturating_add(times);
+    }
+
+    /// Makes room for buckets, both of which will be filled.
+    fn cover(&mut self, from: usize, to: usize) {
+        if self.counts.is_empty() {
+            self.first = from;
+        }
+        if from < self.first {
+            self.counts.splice(0..0, std::iter::repeat_n(0, self.first - from));
+            self.first = from;
+        }
+        let length = to + 1 - self.first;
+        if self.counts.len() < length {
+            self.counts.resize(length, 0);
+        }
     }
 
     /// Durations counted.
@@ -81,11 +108,14 @@ impl Histogram {
     pub fn quantile(&self, q: f64) -> Option<u64> {
         let wanted = ((q.clamp(0.0, 1.0) * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0_u64;
-        let (low, width, _) = self.filled().find(|(.., count)| {
-            seen = seen.saturating_add(*count);
-            seen >= wanted
-        })?;
-        Some(low + width / 2)
+        for (bucket, count) in self.pairs() {
+            seen = seen.saturating_add(count);
+            if seen >= wanted {
+                let (low, width) = bounds(bucket);
+                return Some(low + width / 2);
+            }
+        }
+        None
     }
 
     /// Buckets that hold any: (first nanosecond, nanoseconds in the bucket, count), shortest first.
@@ -98,7 +128,7 @@ impl Histogram {
 
     /// Buckets that hold any, by number, with their counts.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        self.counts.iter().map(|&(bucket, count)| (usize::from(bucket), count))
+        (self.first..).zip(self.counts.iter().copied()).filter(|(_, count)| *count > 0)
     }
 
     /// How many lie below `ns`, by whole buckets.
@@ -109,28 +139,26 @@ impl Histogram {
 
     /// Adds another one.
     pub fn add(&mut self, other: &Histogram) {
-        *self = self.combined(other, u64::saturating_add);
+        if other.counts.is_empty() {
+            return;
+        }
+        self.cover(other.first, other.first + other.counts.len() - 1);
+        let mine = &mut self.counts[other.first - self.first..];
+        for (mine, theirs) in mine.iter_mut().zip(&other.counts) {
+            *mine = mine.saturating_add(*theirs);
+        }
+        self.total = self.total.saturating_add(other.total);
     }
 
     /// What came after `earlier`, an older state of this one.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
-        self.combined(earlier, u64::saturating_sub)
-    }
-
-    /// Bucket by bucket; both lists are in order.
-    fn combined(&self, other: &Histogram, by: impl Fn(u64, u64) -> u64) -> Histogram {
-        let (mut mine, mut theirs) = (self.counts.iter().peekable(), other.counts.iter().peekable());
-        let mut counts = Vec::with_capacity(self.counts.len().max(other.counts.len()));
-        loop {
-            let next = mine.peek().into_iter().chain(theirs.peek()).map(|(bucket, _)| *bucket).min();
-            let Some(bucket) = next else { return Self::of(counts) };
-            let a = mine.next_if(|pair| pair.0 == bucket).map_or(0, |pair| pair.1);
-            let b = theirs.next_if(|pair| pair.0 == bucket).map_or(0, |pair| pair.1);
-            let count = by(a, b);
-            if count > 0 {
-                counts.push((bucket, count));
-            }
-        }
+        let before = |bucket: usize| {
+            let at = bucket.checked_sub(earlier.first)?;
+            earlier.counts.get(at).copied()
+        };
+        let rest =
+            (self.first..).zip(&self.counts).map(|(bucket, count)| count.saturating_sub(before(bucket).unwrap_or(0)));
+        Self::from_counts(std::iter::repeat_n(0, self.first).chain(rest))
     }
 }
 

@@ -17,7 +17,7 @@ const STUCK_NS: u64 = 500_000_000;
 const STUCK_FACTOR: u64 = 4;
 
 /// A job. Ranks on one boot of one host share a clock and so belong together; those of other hosts are a job of their own here.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Job {
     /// Tells it from every other that this model has known.
     pub id: u64,
@@ -159,7 +159,8 @@ impl Job {
 
     fn stuck(&self) -> Vec<Stall> {
         let live = self.processes.iter().filter(|process| process.seen_in_tick);
-        let mut stalls = stalls(live.map(|process| &process.latest), 0);
+        // Younger ones are not stuck, whatever the ranks.
+        let mut stalls = stalls(live.map(|process| &process.latest), STUCK_NS / 5);
         stalls.retain(|stall| {
             let broken = !stall.stopped.is_empty() || !stall.gone.is_empty();
             let usual = self

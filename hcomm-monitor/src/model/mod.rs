@@ -19,7 +19,7 @@ pub use ranks::{Condition, RankRow};
 use crate::source::{Tick, Unread};
 
 /// All that is known.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Model {
     jobs: Vec<Job>,
     unreadable: Vec<Unread>,

@@ -29,6 +29,8 @@ pub struct Stall {
     /// Ranks of the job that have not come to it, as far as their files can be seen, with the number of the last call that they
     /// began.
     pub late: Vec<(u32, u64)>,
+    /// Ranks of the job that are in a later call of the lane.
+    pub ahead: Vec<u32>,
     /// Ranks of the job whose process is stopped, inside or not.
     pub stopped: Vec<u32>,
     /// Ranks of the job whose process is gone.
@@ -92,11 +94,14 @@ fn stall(members: &[(&Snapshot, &Lane)], least_ns: u64) -> Option<Stall> {
         let now = lane.now.as_ref()?;
         Some((*snapshot, *lane, now, age(snapshot, now).filter(|&age| age >= least_ns)?))
     });
-    let (snapshot, lane, now, age_ns) = old.max_by_key(|(.., age)| *age)?;
+    // A rank that is stopped or gone hardly waits: the others may be in a later call, which cannot end for want of it.
+    let waits = |of: &Snapshot| of.stopped != Some(true) && of.liveness != crate::Liveness::Dead;
+    let (snapshot, lane, now, age_ns) = old.max_by_key(|(snapshot, .., age)| (waits(snapshot), *age))?;
     let message = now.kind.is_message();
     let seen = |snapshot: &Snapshot| snapshot.identity.wall_ns(snapshot.taken_ns);
     let since = snapshot.identity.wall_ns(now.since_ns.unwrap_or(0));
-    let (mut inside, mut late, mut stopped, mut gone, mut awaited) = (vec![], vec![], vec![], vec![], vec![]);
+    let (mut inside, mut late, mut ahead, mut stopped, mut gone, mut awaited) =
+        (vec![], vec![], vec![], vec![], vec![], vec![]);
     for (other, other_lane) in members {
         let rank = other.identity.rank;
         // Messages are numbered by pair: nobody else can be said to be late to one.
@@ -110,6 +115,7 @@ fn stall(members: &[(&Snapshot, &Lane)], least_ns: u64) -> Option<Stall> {
             () if !message && other_lane.begun < now.number && seen(other) >= since => {
                 late.push((rank, other_lane.begun))
             }
+            () if !message && other_lane.begun > now.number && other_lane.is_inside() => ahead.push(rank),
             () => {}
         }
         if other.stopped == Some(true) {
@@ -131,6 +137,7 @@ fn stall(members: &[(&Snapshot, &Lane)], least_ns: u64) -> Option<Stall> {
         age_ns,
         inside,
         late,
+        ahead,
         stopped,
         gone,
         awaited,
