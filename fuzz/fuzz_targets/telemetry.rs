@@ -1,4 +1,4 @@
-//! A telemetry file of anybody's making: it is refused or read, within bounds.
+//! A telemetry file, and a summary out of a store, of anybody's making: it is refused or read, within bounds.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use hcomm_telemetry::{Options, Reader, Recorder};
+use hcomm_telemetry::{Options, Reader, Recorder, read_summary};
 use libfuzzer_sys::fuzz_target;
 
 /// The beginning of a good file: header, links, first lane without its ring.
@@ -35,6 +35,7 @@ fn read(bytes: &[u8], length: u64) {
 }
 
 fuzz_target!(|data: &[u8]| {
+    let _ = read_summary(data);
     read(data, data.len() as u64);
     // Words of a good file replaced, the file as long as it should be: offset in words, then the word.
     let mut bytes = good().to_vec();

@@ -215,3 +215,113 @@ fn fold(members: Vec<Member<'_>>) -> Option<Fold> {
         retransmits: members.iter().filter_map(|member| member.retransmits).reduce(u64::saturating_add),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use hcomm_telemetry::{LinkPath, PathFigures, Snapshot};
+
+    use super::*;
+    use crate::fixtures::{ALL_REDUCE, inside, operation, rank, tick};
+    use crate::model::Model;
+
+    /// Ranks 0 to 7 after so many milliseconds: each made 100 calls a second, in which it spent nine tenths of its time.
+    fn ranks(after_ms: u64) -> Vec<Snapshot> {
+        let made = |number| {
+            let mut snapshot = rank("train", number, 8, after_ms);
+            snapshot.operations = vec![operation(ALL_REDUCE, 8, 1 << 20, after_ms / 10, 9_000_000, "ring")];
+            snapshot
+        };
+        (0..8).map(made).collect()
+    }
+
+    /// Ranks and what is odd about them, after two looks, of which `change` makes the second.
+    fn seen(change: impl Fn(&mut Vec<Snapshot>)) -> Vec<(Vec<u32>, Option<Oddity>)> {
+        let mut model = Model::new(Vec::new());
+        model.update(tick(1000, ranks(1000)));
+        let mut second = ranks(16_000);
+        change(&mut second);
+        model.update(tick(16_000, second));
+        model.jobs()[0].folds().into_iter().map(|fold| (fold.ranks, fold.oddity)).collect()
+    }
+
+    fn only(odd: u32, oddity: Oddity) -> Vec<(Vec<u32>, Option<Oddity>)> {
+        vec![(vec![odd], Some(oddity)), ((0..8).filter(|rank| *rank != odd).collect(), None)]
+    }
+
+    #[test]
+    fn equal_ranks_are_one_row() {
+        assert_eq!(seen(|_| ()), [((0..8).collect::<Vec<_>>(), None)]);
+    }
+
+    #[test]
+    fn the_one_that_the_others_wait_for_is_seen_by_its_time_outside() {
+        // The same calls, but it is never kept waiting in them.
+        let busy =
+            seen(|ranks| ranks[5].operations[0].total_ns = ranks[5].operations[0].count * 1_000_000 + 8_000_000 * 100);
+        let [(ranks, Some(Oddity::Busy(share))), (_, None)] = &busy[..] else { panic!("{busy:?}") };
+        assert!(ranks == &[5] && (*share - 0.1).abs() < 0.01, "{busy:?}");
+    }
+
+    #[test]
+    fn a_rank_of_which_nothing_new_is_heard_is_silent() {
+        let silent = seen(|second| second[3] = ranks(1000).remove(3));
+        assert_eq!(silent, only(3, Oddity::Silent(15_000_000_000)));
+    }
+
+    #[test]
+    fn a_path_that_sends_much_again_is_odd() {
+        let path = |retransmits| LinkPath {
+            peer: 1,
+            transport: Some("tcp"),
+            communicator: 0,
+            lane: 0,
+            number: 0,
+            interface: None,
+            local: None,
+            remote: None,
+            state: None,
+            opened_ns: 0,
+            sampled_ns: 0,
+            figures: PathFigures {
+                retransmits: Some(retransmits),
+                segments_sent: Some(1000),
+                ..PathFigures::default()
+            },
+        };
+        let lossy = seen(|ranks| {
+            ranks[2].paths = vec![path(0), path(30)];
+            ranks[4].paths = vec![path(9)];
+        });
+        assert_eq!(lossy, only(2, Oddity::Lossy(0.03)));
+    }
+
+    #[test]
+    fn who_has_not_come_is_told_from_those_that_stand() {
+        let stuck = seen(|ranks| {
+            for (number, snapshot) in ranks.iter_mut().enumerate() {
+                match number {
+                    6 => (snapshot.lanes[0].begun, snapshot.lanes[0].ended) = (1599, 1599),
+                    _ => inside(snapshot, 1600, 14_000, &[6]),
+                }
+            }
+        });
+        let standing = (0..8).filter(|rank| *rank != 6).collect();
+        let expected =
+            [(vec![6], Some(Oddity::Missing)), (standing, Some(Oddity::Standing(ALL_REDUCE, 2_000_000_000)))];
+        assert_eq!(stuck, expected);
+    }
+
+    #[test]
+    fn many_ways_of_being_even_stay_a_few_rows() {
+        let folds = seen(|ranks| {
+            *ranks = (0..40)
+                .map(|number| {
+                    let mut snapshot = rank("train", number, 8, 16_000);
+                    snapshot.operations = vec![operation(ALL_REDUCE, number + 2, 8, 1, 1000, "ring")];
+                    snapshot
+                })
+                .collect();
+        });
+        assert_eq!((folds.len(), folds.iter().map(|(ranks, _)| ranks.len()).sum::<usize>()), (MOST_ROWS, 40));
+    }
+}
