@@ -22,10 +22,21 @@ pub(crate) struct Group {
     pub shared: Vec<bool>,
     /// Every member shares memory with every other.
     pub all_shared: bool,
+    /// Members that may read the memory of all others of their host, and be read by them; the same on all members.
+    pub open: Vec<bool>,
+    /// Every member shares memory with every other and is open.
+    pub all_open: bool,
 }
 
 impl Group {
-    pub fn new(id: u64, me: usize, ranks: Vec<RankInfo>, world_ranks: Vec<usize>, shared: Vec<bool>) -> Self {
+    pub fn new(
+        id: u64,
+        me: usize,
+        ranks: Vec<RankInfo>,
+        world_ranks: Vec<usize>,
+        shared: Vec<bool>,
+        open: Vec<bool>,
+    ) -> Self {
         let mut order: Vec<usize> = Vec::new();
         let hosts: Vec<usize> = ranks
             .iter()
@@ -39,7 +50,8 @@ impl Group {
             .collect();
         let all_shared = shared.iter().enumerate().all(|(rank, &s)| s || rank == me) && order.len() == 1;
         let hosts = (order.len() > 1).then(|| hosts.into());
-        Self { id, me, ranks, world_ranks, hosts, shared, all_shared }
+        let all_open = all_shared && open.iter().all(|&open| open);
+        Self { id, me, ranks, world_ranks, hosts, shared, all_shared, open, all_open }
     }
 
     /// A rank of the job, for errors.
@@ -62,8 +74,8 @@ impl Group {
         let ranks =
             members.iter().enumerate().map(|(rank, &member)| RankInfo { rank, ..self.ranks[member].clone() }).collect();
         let world_ranks = members.iter().map(|&m| self.world_ranks[m]).collect();
-        let shared = members.iter().map(|&m| self.shared[m]).collect();
-        Self::new(id, me, ranks, world_ranks, shared)
+        let [shared, open] = [&self.shared, &self.open].map(|all| members.iter().map(|&m| all[m]).collect());
+        Self::new(id, me, ranks, world_ranks, shared, open)
     }
 
     /// What carries the messages, as shown in tables.
@@ -97,7 +109,8 @@ pub(super) mod tests {
         let ranks: Vec<RankInfo> = hosts.chars().enumerate().map(info).collect();
         let shared = ranks.iter().map(|other| other.rank != me && other.host_index == ranks[me].host_index).collect();
         let world_ranks = (0..ranks.len()).collect();
-        Group::new(7, me, ranks, world_ranks, shared)
+        let open = vec![true; ranks.len()];
+        Group::new(7, me, ranks, world_ranks, shared, open)
     }
 
     #[test]
@@ -117,7 +130,7 @@ pub(super) mod tests {
     #[test]
     fn ranks_of_one_host_that_share_no_memory_use_sockets() {
         let ranks = group(0, "aa").ranks;
-        let group = Group::new(7, 0, ranks, vec![0, 1], vec![false; 2]);
+        let group = Group::new(7, 0, ranks, vec![0, 1], vec![false; 2], vec![false; 2]);
         assert_eq!((group.host_count(), group.all_shared, group.transport()), (1, false, "tcp"));
     }
 

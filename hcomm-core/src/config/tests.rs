@@ -24,6 +24,7 @@ const VALUES: &[(&str, &[&str], &[&str])] = &[
     ),
     ("HCOMM_HOST_ID", &["node-7", "10.0.0.1:3"], &["", "a b", "é"]),
     ("HCOMM_TRANSPORT", &["auto", "shm", "tcp", "shm,TCP"], &["", "rdma", "shm,", "udp"]),
+    ("HCOMM_SINGLE_COPY", &["auto", "on", "OFF"], &["1", "yes", "readv"]),
     ("HCOMM_DEBUG", &["off", "warn", "INFO", "trace"], &["2", "loud"]),
     ("HCOMM_IB_HCA", &["mlx5_0", "^mlx5_1"], &[""]),
     ("HCOMM_IB_GID_INDEX", &["auto", "3"], &["-1", "256"]),
@@ -112,6 +113,7 @@ fn values_reach_their_fields() {
         ("store", "tcp://a:1"),
         ("host_id", "h"),
         ("transport", "tcp"),
+        ("single_copy", "off"),
         ("debug", "info"),
         ("telemetry", "/run/here"),
     ] {
@@ -137,6 +139,7 @@ fn values_reach_their_fields() {
         store: Some("tcp://a:1".into()),
         host_id: Some("h".into()),
         transport: Transports { shm: false, tcp: true },
+        single_copy: SingleCopy::Off,
         debug: Debug::Info,
         telemetry: Telemetry::Folder("/run/here".into()),
     };
