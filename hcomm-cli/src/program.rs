@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use nix::sys::signal::{SigSet, Signal};
 
 use crate::failure::{Failure, Result};
 use crate::screen;
@@ -12,6 +13,9 @@ use crate::words::printable;
 /// Reads the command line. `Err` is how the program ends at once: help and version are data (stdout, 0), mistakes are words
 /// (stderr, 2).
 pub fn parse<C: Parser>() -> std::result::Result<C, ExitCode> {
+    // Beyond `ulimit -f` a write is then an error, which says what could not be written, instead of the end of the process.
+    // Threads and children inherit it.
+    let _ = SigSet::from(Signal::SIGXFSZ).thread_block();
     C::try_parse().map_err(|error| {
         // A closed pipe is nobody's fault.
         let _ = error.print();

@@ -14,9 +14,39 @@ pub fn shell_word(name: &str) -> String {
     format!("'{}'", name.replace('\'', r"'\''"))
 }
 
+/// Ranks (or other numbers), in rising order, as `0-3, 7`; those beyond a dozen ranges are counted only.
+pub fn ranges(numbers: &[u32]) -> String {
+    const MOST: usize = 12;
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let left = ranges.iter().skip(MOST).map(|(first, last)| u64::from(last - first) + 1).sum::<u64>();
+    let show = |&(first, last): &(u32, u32)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}-{last}"),
+    };
+    let shown: Vec<String> = ranges.iter().take(MOST).map(show).collect();
+    let more = if left > 0 { format!(" and {left} more") } else { String::new() };
+    shown.join(", ") + &more
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_folded_into_ranges() {
+        assert_eq!(ranges(&[0, 1, 2, 3, 7, 8]), "0-3, 7, 8");
+        assert_eq!((ranges(&[]), ranges(&[5])), (String::new(), "5".to_owned()));
+        let odd: Vec<u32> = (0..40).map(|n| 2 * n).collect();
+        assert!(ranges(&odd).ends_with("20, 22 and 28 more"), "{}", ranges(&odd));
+        let _ = ranges(&[u32::MAX, 0, u32::MAX]);
+    }
 
     #[test]
     fn control_characters_are_shown_as_such() {

@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use hcomm_cli::{Print, values};
 
 const EXAMPLES: &str = "\
 Examples:
+  hcomm-monitor                         the live screen; ? shows its keys, q ends it
+  hcomm-monitor --interval 1s           looks once a second
   hcomm-monitor --log                   a line each operation
   hcomm-monitor --log --duration 10s    for ten seconds
   hcomm-monitor --log --pid 4711        of the job that process 4711 belongs to, or started
   hcomm-monitor --log --job train       of the jobs whose names begin so
+  hcomm-monitor --once                  how the jobs are now
+  hcomm-monitor --json | jq -c '.jobs[].stalls[]'
 
 The columns of --log:
   TIME      when the first rank began, in local time
@@ -24,10 +28,17 @@ Exit codes: 0 good, 1 failed (nothing to attach to), 2 bad arguments.";
 
 /// Watch running jobs: what each operation moves, how long it takes, and who is late.
 #[derive(Debug, Parser)]
-#[command(name = "hcomm-monitor", bin_name = "hcomm-monitor", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "hcomm-monitor", bin_name = "hcomm-monitor", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
+    #[command(flatten)]
+    pub watch: Watch,
+}
+
+/// What is watched, and how it is shown.
+#[derive(Debug, Args)]
+pub struct Watch {
     /// How often to look
     #[arg(short, long, value_name = "DURATION", value_parser = values::duration, default_value = "100ms")]
     pub interval: Duration,
@@ -37,12 +48,24 @@ pub struct Cli {
     /// Only jobs whose names begin so
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
-    /// A line each operation; also where standard output is no terminal
-    #[arg(long)]
-    pub log: bool,
     /// End after this time
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub duration: Option<Duration>,
+    /// How the jobs are now: looks twice, an interval apart, so that rates are known
+    #[arg(long, conflicts_with_all = ["duration", "log"], help_heading = "Output")]
+    pub once: bool,
+    /// A line each operation; also where standard output is no terminal, or one that cannot move its cursor (TERM=dumb)
+    #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = "Output")]
+    pub log: bool,
+    /// All that is known as JSON, a line each look
+    #[arg(long, conflicts_with = "csv", help_heading = "Output")]
+    pub json: bool,
+    /// --log as CSV; with --once the operations by kind and size
+    #[arg(long, help_heading = "Output")]
+    pub csv: bool,
+    /// No colours; as do NO_COLOR and TERM=dumb
+    #[arg(long, help_heading = "Output")]
+    pub no_color: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -60,10 +83,23 @@ mod tests {
     #[test]
     fn the_command_is_sound() {
         Cli::command().debug_assert();
-        for line in [&["-i", "0"][..], &["-i", "abc"], &["--pid", "x"], &["--duration", "0"], &["nosuch"]] {
+        for line in [
+            &["-i", "0"][..],
+            &["-i", "abc"],
+            &["--pid", "x"],
+            &["--duration", "0"],
+            &["nosuch"],
+            &["--log", "--json"],
+            &["--json", "--csv"],
+            &["--once", "--log"],
+            &["--once", "--duration", "1s"],
+        ] {
             assert!(Cli::try_parse_from(std::iter::once(&"hcomm-monitor").chain(line)).is_err(), "{line:?}");
         }
         let cli = Cli::try_parse_from(["hcomm-monitor", "--log", "--duration", "3s"]).unwrap();
-        assert_eq!((cli.interval, cli.duration), (Duration::from_millis(100), Some(Duration::from_secs(3))));
+        assert_eq!(
+            (cli.watch.interval, cli.watch.duration),
+            (Duration::from_millis(100), Some(Duration::from_secs(3)))
+        );
     }
 }

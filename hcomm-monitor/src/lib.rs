@@ -6,7 +6,9 @@
 //! model/    what they mean: from ticks to jobs with rows of operations, finished calls, ranks, links and stalls.
 //!           Knows no terminal, reads no file, asks no clock
 //! output/   what is written: each form in a file of its own
-//!           log.rs (a line an operation)
+//!           lines.rs (which form), log.rs and csv.rs (a line an operation), json.rs (a line a look), once.rs (how jobs are now),
+//!           rows.rs (rows as JSON and CSV have them), news.rs (words on stderr)
+//! tui/      the live screen, drawn from the model
 //! watch.rs  the loop of all outputs but the screen: poll, update, write
 //! units.rs  numbers as people read them
 //! ```
@@ -14,18 +16,23 @@
 #![allow(missing_docs)] // a program: its manual is `--help`
 
 mod args;
+#[cfg(test)]
+mod fixtures;
 pub mod model;
 mod output;
 pub mod source;
+mod tui;
 pub mod units;
 mod watch;
 
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use hcomm_cli::Result;
+use hcomm_cli::{Readers, Result};
 
-use args::{Cli, Command};
-use source::{Live, Selection};
+use args::{Cli, Command, Watch};
+use source::{Live, Selection, Source};
+use watch::End;
 
 /// The whole program.
 pub fn main() -> ExitCode {
@@ -41,8 +48,31 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Some(Command::Print(print)) => return print.print::<Cli>(),
         None => {}
     }
-    let mut source = Live::new(Selection { pid: cli.pid, job: cli.job.clone() })?;
-    let mut log = output::Log::default();
-    watch::run(&mut source, cli.interval, cli.duration, |model| log.write(model))?;
+    let watch = &cli.watch;
+    let mut source = Live::new(Selection { pid: watch.pid, job: watch.job.clone() })?;
+    show(watch, &mut source)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows what the source sees, in the form that was asked for.
+fn show(watch: &Watch, source: &mut dyn Source) -> Result<()> {
+    if watch.once {
+        let (model, _) = watch::run(source, watch.interval, Some(watch.interval), |_| Ok(Readers::Listening))?;
+        if model.jobs().is_empty() {
+            return Err(output::no_job(&model));
+        }
+        return output::once(watch, &model).map(drop);
+    }
+    if wants_screen(watch) {
+        return tui::run(source, watch.interval, watch.duration, watch.no_color);
+    }
+    let mut out = output::Lines::new(watch);
+    let (model, end) = watch::run(source, watch.interval, watch.duration, |model| out.write(model))?;
+    if end == End::Time && model.jobs().is_empty() { Err(output::no_job(&model)) } else { Ok(()) }
+}
+
+/// Whether the live screen is wanted and can be shown: a terminal that cannot move its cursor gets lines.
+fn wants_screen(watch: &Watch) -> bool {
+    let lines = watch.log || watch.json || watch.csv;
+    !lines && io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

@@ -46,23 +46,7 @@ pub fn count(count: u64) -> String {
 
 /// Ranks, as `rank 3` or `ranks 0-3, 7`; those beyond a dozen ranges are counted only.
 pub fn ranks(ranks: &[u32]) -> String {
-    const MOST: usize = 12;
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for &rank in ranks {
-        match ranges.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
-            _ => ranges.push((rank, rank)),
-        }
-    }
-    let left = ranges.iter().skip(MOST).map(|(first, last)| u64::from(last - first) + 1).sum::<u64>();
-    let show = |&(first, last): &(u32, u32)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first}, {last}"),
-        _ => format!("{first}-{last}"),
-    };
-    let shown: Vec<String> = ranges.iter().take(MOST).map(show).collect();
-    let more = if left > 0 { format!(" and {left} more") } else { String::new() };
-    format!("{} {}{more}", if ranks.len() == 1 { "rank" } else { "ranks" }, shown.join(", "))
+    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, hcomm_cli::ranges(ranks))
 }
 
 fn scaled(value: f64, units: [&str; 6]) -> String {

@@ -8,7 +8,7 @@ use hcomm_cli::{Print, values};
 
 const EXAMPLES: &str = "\
 Examples:
-  hcomm-stat                       a line a link, Ethernet and RDMA, with totals since start-up
+  hcomm-stat                       a line a link, Ethernet and RDMA, with totals since start-up; then the paths of running jobs
   hcomm-stat -i 1s                 rates and what was added each second
   hcomm-stat -i 200ms --count 10 --json
   hcomm-stat --down                only what is not well; exit code 1 if any
@@ -19,6 +19,8 @@ Figures:
   RX, TX   bytes per second, 1 GB is 10^9 bytes; InfiniBand counts words of 4 bytes, shown as bytes
   ERRORS   receive and send errors; of RDMA ports symbol, receive, recovery and link-down counters
   DROPS    packets that were dropped or missed
+  RTT      shortest smoothed round trip of the sockets of a path, LOSS share of its segments that were sent again:
+           since the sockets opened, with -i in the interval; COST of a path is not known yet
   RETRANS  packets sent again by an RDMA port; TCP's are known for the machine only, below the table
   255+     a counter that has stopped at the largest value it holds
   -        not known

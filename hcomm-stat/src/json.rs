@@ -1,10 +1,13 @@
 //! JSON, schema `hcomm-stat/1`: stable keys, units in the keys, unknown is null.
 
+use std::path::PathBuf;
+
 use hcomm_topology::NicKind;
 use hcomm_topology::net::{Counters, Difference};
 use serde_json::{Value, json};
 
 use crate::View;
+use crate::jobs::{Job, Path};
 use crate::links::{Device, Health, Link, gid_address};
 use crate::sample::{DROPS, ERRORS, RECEIVED, RETRANSMITS, SENT, Tcp};
 use crate::units::rounded;
@@ -31,9 +34,48 @@ pub fn listing(view: &View<'_>, pretty: bool) -> String {
         "segments_retransmitted": view.sample.tcp().map(|tcp| tcp.again),
         "interval": growth.and_then(|growth| growth.tcp).map(tcp_object),
     });
-    // Paths of running jobs to their peers: there are none until jobs publish them.
-    document["jobs"] = json!([]);
+    document["jobs"] = view.jobs.jobs.iter().map(job_object).collect();
+    let unreadable =
+        |(path, reason): &(PathBuf, String)| json!({ "file": path.display().to_string(), "reason": reason });
+    document["unreadable"] = view.jobs.unreadable.iter().map(unreadable).collect();
     if pretty { format!("{document:#}\n") } else { format!("{document}\n") }
+}
+
+fn job_object(job: &Job) -> Value {
+    json!({
+        "name": job.name,
+        "program": job.program,
+        "world_size": job.world_size,
+        "ranks_here": job.ranks,
+        "paths": job.paths.iter().map(path_object).collect::<Vec<_>>(),
+        "sockets_unknown": job.missed,
+    })
+}
+
+fn path_object(path: &Path) -> Value {
+    let (ends, figures) = (&path.ends, &path.figures);
+    let microseconds = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1000.0);
+    json!({
+        "rank": ends.rank,
+        "peer": ends.peer,
+        "transport": ends.transport,
+        "rail": ends.interface,
+        "local_address": ends.local,
+        "remote_address": ends.remote,
+        "sockets": path.sockets,
+        "state": path.state,
+        "round_trip_us": microseconds(figures.round_trip_ns),
+        "loss_percent": figures.loss().map(|loss| rounded(loss * 100.0, 6)),
+        "retransmits": figures.retransmits,
+        "segments_sent": figures.segments_sent,
+        "segments_received": figures.segments_received,
+        "queued_bytes": figures.queued_bytes,
+        "sent_bytes": path.sent_bytes,
+        "received_bytes": path.received_bytes,
+        // Nothing computes costs yet.
+        "cost": Value::Null,
+        "route": path.route(),
+    })
 }
 
 fn tcp_object(tcp: Tcp) -> Value {

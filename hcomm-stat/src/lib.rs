@@ -1,16 +1,19 @@
 //! hcomm-stat: are the links of this machine up, clean and set up right?
 //!
 //! What a machine has comes from `hcomm-topology`. Here a link is put together and judged (`links`), its counters are sampled
-//! (`sample`) and shown (`show`, `json`), and the settings around it are gone through (`check`).
+//! (`sample`) and shown (`show`, `json`), and the settings around it are gone through (`check`). Paths of running jobs (`jobs`,
+//! `show_jobs`) come from the jobs' telemetry.
 
 #![allow(missing_docs)] // a program: its manual is `--help`
 
 mod args;
 mod check;
+mod jobs;
 mod json;
 mod links;
 mod sample;
 mod show;
+mod show_jobs;
 mod units;
 
 use std::process::ExitCode;
@@ -22,6 +25,7 @@ use hcomm_topology::Root;
 use hcomm_topology::net::Routes;
 
 use args::{Cli, Command};
+use jobs::Jobs;
 use links::{Health, Link};
 use sample::{Growth, Sample};
 
@@ -66,6 +70,8 @@ struct View<'a> {
     sample: Sample,
     /// Since the sample before; `None` where there is none.
     growth: Option<Growth>,
+    /// Running jobs of this user; of another machine's tree none are known.
+    jobs: Jobs,
     /// Links that are not shown because they are not down, and how many of these tell no state.
     left_out: usize,
     unknown: usize,
@@ -76,7 +82,8 @@ impl View<'_> {
         let links = links::read(root);
         let sample = Sample::take(root, &links);
         let growth = before.map(|before| Growth::between(before, &sample));
-        View { root, links, routes: Routes::read(root), sample, growth, left_out: 0, unknown: 0 }
+        let jobs = if root.is_this_machine() { Jobs::read() } else { Jobs::default() };
+        View { root, links, routes: Routes::read(root), sample, growth, jobs, left_out: 0, unknown: 0 }
     }
 
     /// Leaves what is not well.
@@ -107,7 +114,7 @@ fn list(cli: &Cli, root: &Root) -> Result<ExitCode> {
 /// A listing each interval, of what changed in it.
 fn repeat(cli: &Cli, root: &Root, interval: Duration) -> Result<ExitCode> {
     let screen = Screen::stdout(cli.no_color);
-    let mut before = Sample::take(root, &links::read(root));
+    let View { sample: mut before, jobs: mut jobs_before, .. } = View::read(root, None);
     let mut next = Instant::now();
     for number in 0..cli.count.unwrap_or(u64::MAX) {
         // From one moment to the next, so that the time of the work does not add up.
@@ -117,6 +124,9 @@ fn repeat(cli: &Cli, root: &Root, interval: Duration) -> Result<ExitCode> {
         if cli.down {
             view.only_down();
         }
+        let jobs = view.jobs.clone();
+        view.jobs = view.jobs.since(&jobs_before);
+        jobs_before = jobs;
         let text = if cli.json { json::listing(&view, false) } else { show::changes(&view, number == 0, screen) };
         if write(text)? == Readers::Gone {
             break;

@@ -6,6 +6,7 @@ use hcomm_topology::net::Counters;
 use crate::View;
 use crate::links::{Device, Health, Link};
 use crate::sample::{DROPS, ERRORS, Growth, RECEIVED, RETRANSMITS, SENT, Tcp};
+use crate::show_jobs;
 use crate::units;
 
 /// All links with totals, and what there is to say of them.
@@ -15,6 +16,7 @@ pub fn listing(view: &View<'_>, down: bool, screen: Screen) -> String {
     if !down {
         text += &shared_networks(view);
         text += &view.sample.tcp().map(|tcp| tcp_line(tcp, "since start-up")).unwrap_or_default();
+        text += &paths(view, screen);
     }
     text
 }
@@ -30,7 +32,16 @@ pub fn changes(view: &View<'_>, first: bool, screen: Screen) -> String {
         let when = format!("in {:.1} s", growth.seconds);
         text += &growth.tcp.map(|tcp| tcp_line(tcp, &when)).unwrap_or_default();
     }
+    if view.left_out == 0 {
+        text += &paths(view, screen);
+    }
     text + "\n"
+}
+
+/// Of running jobs, below the links.
+fn paths(view: &View<'_>, screen: Screen) -> String {
+    let text = show_jobs::text(&view.jobs, screen);
+    if text.is_empty() { text } else { format!("\n{text}") }
 }
 
 fn no_links(view: &View<'_>, down: bool) -> String {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::histogram::{BUCKETS, Histogram};
 use crate::names::{ALGORITHMS, ELEMENTS, KINDS, Kind, OPERATIONS, TRANSPORTS};
+use crate::path::STATES;
 
 /// One of the names of a table. By this alias, as derive would otherwise take the text for a part of the input.
 pub(crate) type Name = Option<&'static str>;
@@ -68,6 +69,11 @@ pub(crate) fn transport<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Na
 
 pub(crate) fn element<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
     name(&ELEMENTS, deserializer)
+}
+
+/// As [`name`]; "unknown" is none.
+pub(crate) fn socket_state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+    name(&STATES[1..], deserializer)
 }
 
 pub(crate) fn operation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {

@@ -28,6 +28,8 @@ pub(crate) const LANES: usize = 64;
 pub(crate) const SLOTS: usize = 384;
 /// Peers whose bytes are counted.
 pub(crate) const LINKS: usize = 1024;
+/// Sockets that are written down at a time.
+pub(crate) const PATHS: usize = 1024;
 
 /// "None" for numbers that may be 0.
 pub(crate) const NONE: u64 = u64::MAX;
@@ -93,6 +95,12 @@ pub(crate) struct Header {
     pub host: Text<32>,
     pub program: Text<32>,
     pub failure: Text<128>,
+    pub paths_offset: AtomicU64,
+    pub path_bytes: AtomicU64,
+    pub path_capacity: AtomicU64,
+    pub paths_used: AtomicU64,
+    /// Sockets for which there is no room now.
+    pub paths_missed: AtomicU64,
 }
 
 /// Traffic with one peer, all lanes together. Each word counts by itself.
@@ -108,6 +116,39 @@ pub(crate) struct LinkPart {
     pub retransmits: AtomicU64,
     pub queued_bytes: AtomicU64,
     pub sampled_ns: AtomicU64,
+}
+
+/// One socket to a peer. Addresses are 16 bytes in the order of the network, IPv4 as `::ffff:a.b.c.d`.
+#[repr(C)]
+pub(crate) struct PathPart {
+    /// Guards the rest.
+    pub sequence: AtomicU64,
+    /// 1 while the socket is open; the part is given to another when it is closed.
+    pub in_use: AtomicU64,
+    /// Rank in the job.
+    pub peer: AtomicU64,
+    pub transport: AtomicU64,
+    pub communicator: AtomicU64,
+    /// Lane, and in the upper half the number of the socket in its link.
+    pub lane: AtomicU64,
+    /// The kernel's number.
+    pub state: AtomicU64,
+    pub opened_ns: AtomicU64,
+    pub sampled_ns: AtomicU64,
+    pub local: [AtomicU64; 2],
+    pub remote: [AtomicU64; 2],
+    /// Local port, and in the upper half the remote one; [`NONE`] where the addresses are not known.
+    pub ports: AtomicU64,
+    pub interface: Text<2>,
+    /// From here on [`NONE`] where not known.
+    pub round_trip_ns: AtomicU64,
+    pub round_trip_deviation_ns: AtomicU64,
+    pub retransmits: AtomicU64,
+    pub segments_sent: AtomicU64,
+    pub segments_received: AtomicU64,
+    pub acknowledged_bytes: AtomicU64,
+    pub received_bytes: AtomicU64,
+    pub queued_bytes: AtomicU64,
 }
 
 /// What a lane is doing and did last, in the words of the control plane: plain stores, for every call.
@@ -201,8 +242,9 @@ pub(crate) struct SlotPart {
 
 pub(crate) const LANES_OFFSET: usize = HEADER_BYTES + LINKS * size_of::<LinkPart>();
 pub(crate) const SLOTS_OFFSET: usize = LANES_OFFSET + LANES * size_of::<LanePart>();
+pub(crate) const PATHS_OFFSET: usize = SLOTS_OFFSET + SLOTS * size_of::<SlotPart>();
 /// Size of the file; parts that are not in use take no memory.
-pub(crate) const FILE_BYTES: usize = SLOTS_OFFSET + SLOTS * size_of::<SlotPart>();
+pub(crate) const FILE_BYTES: usize = PATHS_OFFSET + PATHS * size_of::<PathPart>();
 
 #[cfg(not(loom))]
 const _: () = {
@@ -210,6 +252,7 @@ const _: () = {
     assert!(
         size_of::<LinkPart>() == 64 && size_of::<RecordPart>() == 72 && size_of::<SlotPart>() == 14 * 8 + 8 * BUCKETS
     );
+    assert!(size_of::<PathPart>() == 24 * 8 && offset_of!(Header, paths_offset) == 1968);
     assert!(offset_of!(LanePart, recent) == 32 * 8 && offset_of!(LanePart, ring) == 100 * 8);
 };
 

@@ -16,6 +16,7 @@ mod histogram;
 mod json;
 mod layout;
 mod names;
+mod path;
 mod place;
 mod primitive;
 mod process;
@@ -27,6 +28,7 @@ mod write;
 pub use clock::monotonic_ns;
 pub use histogram::{BUCKETS, Histogram};
 pub use names::{ALGORITHMS, ELEMENTS, KINDS, Kind, OPERATIONS, TRANSPORTS, bus_factor};
+pub use path::{LinkPath, PathFigures, PathSample};
 pub use place::{Folder, candidates};
 pub use process::{Liveness, ProcessState};
 pub use profile::{Profile, ProfileStats};
@@ -34,4 +36,4 @@ pub use read::{
     Call, Found, Identity, Lane, Link, Now, Operation, Reader, Record, Skew, Snapshot, Stall, State, Unreadable, find,
     remove_left, skews, stalls,
 };
-pub use write::{Calls, LaneWriter, LinkSample, Options, Part, Recorder, Refused, Shape, Traffic};
+pub use write::{Calls, LaneWriter, LinkSample, Options, Part, PathWriter, Recorder, Refused, Shape, Traffic};

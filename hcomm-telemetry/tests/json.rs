@@ -1,8 +1,8 @@
 //! The JSON form of a snapshot: what is written is read as the same, and anything else is refused or bounded.
 
 use hcomm_telemetry::{
-    ALGORITHMS, BUCKETS, Call, ELEMENTS, Histogram, Identity, Kind, Lane, Link, Liveness, Now, OPERATIONS, Operation,
-    Record, Snapshot, State, TRANSPORTS,
+    ALGORITHMS, BUCKETS, Call, ELEMENTS, Histogram, Identity, Kind, Lane, Link, LinkPath, Liveness, Now, OPERATIONS,
+    Operation, PathFigures, Record, Snapshot, State, TRANSPORTS,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -102,6 +102,24 @@ prop_compose! {
     }
 }
 
+prop_compose! {
+    fn path()(
+        (peer, communicator, lane, number, opened_ns, sampled_ns) in any::<(u32, u64, u32, u32, u64, u64)>(),
+        transport in name(&TRANSPORTS), state in name(&["established", "close_wait"]), interface in any::<Option<String>>(),
+        (local, remote) in any::<(Option<std::net::SocketAddrV4>, Option<std::net::SocketAddrV4>)>(),
+        figures in [any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<u64>>()],
+    ) -> LinkPath {
+        LinkPath {
+            peer, transport, communicator, lane, number, interface, local: local.map(Into::into),
+            remote: remote.map(Into::into), state, opened_ns, sampled_ns,
+            figures: PathFigures {
+                round_trip_ns: figures[0], retransmits: figures[1], segments_sent: figures[2], queued_bytes: figures[3],
+                ..PathFigures::default()
+            },
+        }
+    }
+}
+
 fn state() -> impl Strategy<Value = State> {
     prop_oneof![Just(State::Running), Just(State::Ended), any::<String>().prop_map(State::Failed), Just(State::Killed)]
 }
@@ -112,12 +130,12 @@ prop_compose! {
         liveness in select(&[Liveness::Alive, Liveness::Dead, Liveness::Unknown][..]),
         (stopped, whole) in any::<(Option<bool>, bool)>(),
         operations in vec(operation(), 0..4), lanes in vec(lane(), 0..3), links in vec(link(), 0..3),
-        records in vec(record(), 0..5),
+        records in vec(record(), 0..5), paths in vec(path(), 0..3), paths_missed: u64,
         (taken_ns, missed, unsorted_calls, unsorted_bytes, lanes_missed, stride, always_timed_ns) in
             any::<(u64, u64, u64, u64, u64, u64, u64)>(),
     ) -> Snapshot {
         Snapshot {
-            identity, state, liveness, stopped, taken_ns, operations, lanes, links, records, missed, unsorted_calls,
+            identity, state, liveness, stopped, taken_ns, operations, lanes, links, paths, paths_missed, records, missed, unsorted_calls,
             unsorted_bytes, lanes_missed, whole, stride, always_timed_ns,
         }
     }

@@ -35,6 +35,12 @@ test_no_locked_memory() {
     good_table out
 }
 
+# No file may be written at all: a sentence, not the end by SIGXFSZ.
+test_no_files() {
+    expect 1 bash -c 'ulimit -f 0 && "$0" "$@" 2>&1 | cat >&2; exit "${PIPESTATUS[0]}"' "$bench" -g 2 -e 64K -n 2
+    grep -q 'ulimit -f' err || fail "the limit is not named: $(cat err)"
+}
+
 # Memory that runs out is told, by whoever asked for it; nothing is killed by a signal.
 test_too_little_memory() {
     local status=0

@@ -1,15 +1,18 @@
 //! What a process finds out about itself beside its calls, for telemetry: a thread that wakes now and then.
 
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hcomm_telemetry::Recorder;
+use hcomm_telemetry::{PathWriter, Recorder};
 
 use super::record::transport_number;
 use super::world::World;
 use crate::config::Debug;
+use crate::topology::interfaces;
 use crate::transport::tcp::Meters;
 
 /// How often sockets are read. More often would tell no more of a smoothed round trip.
@@ -25,13 +28,20 @@ pub(super) struct Reporter {
 struct Work {
     recorder: Arc<Recorder>,
     meters: Arc<Meters>,
+    paths: PathWriter,
+    interfaces: Names,
 }
 
 impl World {
     /// Starts the thread, if there is anything to find out and to write it to.
     pub(super) fn start_reporter(&self) -> Option<Reporter> {
         let (recorder, endpoint) = (self.telemetry.as_ref()?, self.endpoint.as_ref()?);
-        let work = Work { recorder: Arc::clone(recorder), meters: endpoint.meters() };
+        let mut work = Work {
+            recorder: Arc::clone(recorder),
+            meters: endpoint.meters(),
+            paths: recorder.paths(),
+            interfaces: Names::default(),
+        };
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         match std::thread::Builder::new().name("hcomm-report".into()).spawn(move || work.run(&stopped)) {
@@ -45,13 +55,39 @@ impl World {
 }
 
 impl Work {
-    fn run(&self, stop: &AtomicBool) {
+    fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             std::thread::park_timeout(INTERVAL);
-            for (peer, sample) in self.meters.read() {
-                self.recorder.sample_link(peer as u32, transport_number("tcp"), &sample);
-            }
+            self.read_sockets();
         }
+    }
+
+    fn read_sockets(&mut self) {
+        let tcp = transport_number("tcp");
+        let readings = self.meters.read(tcp);
+        for reading in &readings {
+            self.recorder.sample_link(reading.peer as u32, tcp, &reading.link);
+        }
+        let mut paths: Vec<_> = readings.into_iter().flat_map(|reading| reading.paths).collect();
+        for path in &mut paths {
+            path.interface = path.addresses.map(|(local, _)| self.interfaces.of(local)).unwrap_or_default();
+        }
+        self.paths.write(&paths);
+    }
+}
+
+/// Names of interfaces by their addresses. The system is asked when an address is new; one that no interface has stays without.
+#[derive(Default)]
+struct Names(HashMap<IpAddr, String>);
+
+impl Names {
+    fn of(&mut self, address: SocketAddr) -> String {
+        let address = address.ip().to_canonical();
+        if !self.0.contains_key(&address) {
+            self.0.extend(interfaces::names());
+            self.0.entry(address).or_default();
+        }
+        self.0[&address].clone()
     }
 }
 

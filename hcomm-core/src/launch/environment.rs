@@ -19,8 +19,8 @@ const PORTS: u64 = 10000;
 /// The place of this process in the job that started it; `None` when no launcher did.
 ///
 /// # Errors
-/// [`Error::Setting`] for a variable with a value that cannot be, [`Error::Startup`] for a set of variables that is
-/// incomplete or lacks the address of a store.
+/// [`Error::Setting`] for a variable with a value that cannot be, or that is missing from a set: the rest of what a launcher
+/// sets, or the address of a store.
 pub fn detect(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>> {
     let env: Lookup<'_> = &|name| env(name).filter(|value| !value.trim().is_empty());
     let has = |name: &str| env(name).is_some();
@@ -167,10 +167,10 @@ fn kubernetes(env: Lookup<'_>) -> Result<Place> {
     let name = if env("HCOMM_WORLD_SIZE").is_some() { "HCOMM_WORLD_SIZE" } else { "WORLD_SIZE" };
     let rank = required(env, "JOB_COMPLETION_INDEX", name)?;
     let url = env("HCOMM_STORE").ok_or_else(|| {
-        Error::Startup(
-            "Kubernetes indexed job (JOB_COMPLETION_INDEX): set HCOMM_STORE to tcp://HOST:PORT, where HOST is the name \
-             of the pod with index 0 in the job's headless service"
-                .into(),
+        unset(
+            "HCOMM_STORE",
+            "Kubernetes indexed job (JOB_COMPLETION_INDEX): set it to tcp://HOST:PORT, where HOST is the name of the pod \
+             with index 0 in the job's headless service",
         )
     })?;
     Ok(Place {
@@ -209,10 +209,13 @@ fn store_on_one_host(
     match env("HCOMM_STORE") {
         Some(url) => Ok(url),
         None if size == 1 || local_size == Some(size) => Ok(loopback(launcher, job)),
-        None => Err(Error::Startup(format!(
-            "{launcher} does not say where rank 0 runs, and not all ranks are on this host: set HCOMM_STORE to \
-             tcp://HOST:PORT, where HOST is that of rank 0, or to file:///DIRECTORY, which all hosts share"
-        ))),
+        None => Err(unset(
+            "HCOMM_STORE",
+            &format!(
+                "{launcher} does not say where rank 0 runs, and not all ranks are on this host: set it to \
+                 tcp://HOST:PORT, where HOST is that of rank 0, or to file:///DIRECTORY, which all hosts share"
+            ),
+        )),
     }
 }
 
@@ -244,7 +247,10 @@ fn clean(job: &str) -> String {
 }
 
 fn check(place: &Place) -> Result<()> {
-    let contradiction = |what: String| Err(Error::Startup(format!("the environment of {}: {what}", place.source)));
+    let contradiction = |what: String| {
+        let name = format!("the environment of {}", place.source);
+        Err(Error::Setting { name, value: what, allowed: "ranks must be below their number".into() })
+    };
     if place.size == 0 || place.rank >= place.size {
         return contradiction(format!("rank {} of {} ranks", place.rank, place.size));
     }
@@ -271,9 +277,11 @@ fn bad(name: &str, value: &str, allowed: &str) -> Error {
 }
 
 fn missing(name: &str, because: &str) -> Error {
-    Error::Startup(format!(
-        "{because} is set but {name} is not: set it, or unset {because} to run as a job of one rank"
-    ))
+    unset(name, &format!("{because} is set, so set it too, or unset {because} to run as a job of one rank"))
+}
+
+fn unset(name: &str, allowed: &str) -> Error {
+    bad(name, "(not set)", allowed)
 }
 
 #[cfg(test)]
@@ -408,8 +416,9 @@ mod tests {
             ("SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_JOB_ID=1 SLURM_NTASKS=1 SLURM_NODELIST=n[", "SLURM_NODELIST=n["),
         ];
         for (text, named) in cases {
-            let error = from(text).unwrap_err().to_string();
-            assert!(error.contains(named), "{text}: {error}");
+            let error = from(text).unwrap_err();
+            assert!(matches!(error, Error::Setting { .. }), "{text}: a mistake of who set it, not a failure: {error}");
+            assert!(error.to_string().contains(named), "{text}: {error}");
         }
     }
 }

@@ -197,6 +197,19 @@ pub fn list() -> Result<Vec<Interface>> {
     list_under(Path::new("/"), &addresses)
 }
 
+/// Every address of this machine with the name of the interface that has it, loopback and link-local ones too; none if the system
+/// does not tell.
+pub fn names() -> Vec<(IpAddr, String)> {
+    let entries = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let named = entries.filter_map(|entry| {
+        let address = entry.address?;
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
+        let address = v4.or_else(|| address.as_sockaddr_in6().map(|address| address.ip().into()))?;
+        Some((address, entry.interface_name))
+    });
+    named.collect()
+}
+
 /// The interfaces under a root that holds `sys` and `proc`, with the given addresses.
 ///
 /// # Errors

@@ -107,10 +107,11 @@ fn known_operations() {
     // Sockets are read by a thread of their own in its own time; memory has nothing to be read.
     let over_sockets = c.last_run().transport == "tcp";
     for rank in 0..2 {
-        let link = loop {
-            let link = snapshots(&folder)[rank].links[0].clone();
-            if link.sampled_ns.is_some() || !over_sockets {
-                break link;
+        let (link, paths) = loop {
+            let snapshot = &snapshots(&folder)[rank];
+            let link = snapshot.links[0].clone();
+            if (link.sampled_ns.is_some() && !snapshot.paths.is_empty()) || !over_sockets {
+                break (link, snapshot.paths.clone());
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         };
@@ -119,6 +120,17 @@ fn known_operations() {
         if over_sockets {
             assert!((1..1_000_000_000).contains(&link.round_trip_ns.unwrap()), "{link:?}");
             assert!(link.queued_bytes.unwrap() < 1 << 20, "all was received: {link:?}");
+            let path = &paths[0];
+            assert_eq!(
+                (path.peer, path.transport, path.state),
+                (link.peer, Some("tcp"), Some("established")),
+                "{path:?}"
+            );
+            assert!(path.local.is_some() && path.remote.is_some() && path.interface.is_some(), "{path:?}");
+            let carried: u64 = paths.iter().filter_map(|path| path.figures.acknowledged_bytes).sum();
+            assert!(carried + (1 << 20) >= link.sent_bytes, "{carried} of {}", link.sent_bytes);
+        } else {
+            assert_eq!(paths, []);
         }
     }
     c.barrier().unwrap();

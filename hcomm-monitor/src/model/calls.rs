@@ -117,7 +117,7 @@ impl Start {
 type Lane = (u64, u32);
 
 /// A call of which ranks' records may still come.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Pending {
     call: Call,
     /// Ticks that it has seen.
@@ -125,7 +125,7 @@ struct Pending {
 }
 
 /// The calls of a job.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Calls {
     pending: BTreeMap<(Lane, u64, Kind), Pending>,
     /// By lane: numbers up to which calls have been finished. A record that comes later still adds nothing.

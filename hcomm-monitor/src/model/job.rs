@@ -16,7 +16,7 @@ const STUCK_NS: u64 = 500_000_000;
 const STUCK_FACTOR: u64 = 4;
 
 /// A job. Ranks on one boot of one host share a clock and so belong together; those of other hosts are a job of their own here.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Job {
     /// Tells it from every other that this model has known.
     pub id: u64,

@@ -10,14 +10,14 @@ mod ranks;
 pub use calls::{Call, Calls};
 pub use job::{Job, Outcome};
 pub use links::LinkRow;
-pub use operations::{Key, Row};
+pub use operations::{Key, Row, Size};
 pub use process::Process;
 pub use ranks::{Condition, RankRow};
 
 use crate::source::{Tick, Unread};
 
 /// All that is known.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Model {
     jobs: Vec<Job>,
     unreadable: Vec<Unread>,

@@ -5,11 +5,12 @@ use hcomm_telemetry::{Histogram, Link, Operation, Snapshot};
 use crate::source::is_over;
 
 /// A process of a job.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Process {
-    /// Its latest state.
+    /// Its latest state. Its counters and links are those of the latest look at which all parts were of one moment.
     pub latest: Snapshot,
-    /// What was done between the latest two looks; `None` when there are none, or it was over before.
+    /// What was done between the latest two looks; `None` when there are none, it was over before, or the parts of the latest are
+    /// not of one moment.
     pub interval: Option<Interval>,
     /// How much later than the first rank it came to calls; one count a call.
     pub lateness: Histogram,
@@ -19,13 +20,15 @@ pub struct Process {
     pub compared: u64,
     /// Counters when counting began; empty for those since its start.
     base: Vec<Operation>,
+    /// When the counters were read; `None` when their parts are not of one moment.
+    counted_ns: Option<u64>,
     /// By lane: the latest collective that had ended at the look before.
     ended_before: Vec<((u64, u32), u64)>,
     pub(super) seen_in_tick: bool,
 }
 
 /// What was done between two looks.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Interval {
     /// Seconds that were measured, never 0.
     pub seconds: f64,
@@ -41,12 +44,13 @@ impl Process {
     pub fn new(latest: Snapshot, since_ns: Option<u64>) -> Self {
         let started = latest.identity.started_ns;
         let began_since = since_ns.is_some_and(|since| started >= since);
-        let interval = began_since.then(|| seconds(started, latest.taken_ns)).flatten().map(|seconds| Interval {
-            seconds,
-            operations: latest.operations.clone(),
-            links: Vec::new(),
-        });
+        let counted_ns = latest.whole.then_some(latest.taken_ns);
+        let interval = counted_ns
+            .filter(|_| began_since)
+            .and_then(|now| seconds(started, now))
+            .map(|seconds| Interval { seconds, operations: latest.operations.clone(), links: Vec::new() });
         Self {
+            counted_ns,
             latest,
             interval,
             lateness: Histogram::default(),
@@ -67,12 +71,25 @@ impl Process {
     }
 
     /// Takes in its state at a later time.
-    pub fn take(&mut self, latest: Snapshot) {
-        self.interval = seconds(self.latest.taken_ns, latest.taken_ns).map(|seconds| Interval {
-            seconds,
-            operations: latest.operations_since(&self.latest),
-            links: std::mem::take(&mut self.latest.links),
-        });
+    pub fn take(&mut self, mut latest: Snapshot) {
+        let before = self.counted_ns;
+        if latest.whole {
+            self.interval = before.and_then(|before| seconds(before, latest.taken_ns)).map(|seconds| Interval {
+                seconds,
+                operations: latest.operations_since(&self.latest),
+                links: std::mem::take(&mut self.latest.links),
+            });
+            self.counted_ns = Some(latest.taken_ns);
+        } else {
+            // Counts of different moments make no rate. Those of before stand until there are better ones.
+            self.interval = None;
+            if before.is_some() {
+                latest.operations = std::mem::take(&mut self.latest.operations);
+                latest.links = std::mem::take(&mut self.latest.links);
+                latest.unsorted_calls = self.latest.unsorted_calls;
+                latest.unsorted_bytes = self.latest.unsorted_bytes;
+            }
+        }
         self.ended_before = self.latest.lanes.iter().map(|lane| ((lane.communicator, lane.lane), lane.ended)).collect();
         self.latest = latest;
         self.seen_in_tick = true;

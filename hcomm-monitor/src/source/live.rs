@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use hcomm_cli::{Failure, Result};
-use hcomm_telemetry::{Identity, Reader, candidates, find, monotonic_ns};
+use hcomm_telemetry::{Identity, Reader, Snapshot, Unreadable, candidates, find, monotonic_ns};
 
 use super::{Source, Tick, Unread, is_over};
 
@@ -13,6 +13,10 @@ use super::{Source, Tick, Unread, is_over};
 const RESCAN: Duration = Duration::from_secs(1);
 /// Parents of a process that are followed up: deeper nesting is a loop made of processes that ended meanwhile.
 const MOST_PARENTS: usize = 64;
+
+/// Looks at a process until all parts of one are of the same moment. One that is stopped in the middle of a change never shows
+/// that.
+const LOOKS: u32 = 3;
 
 /// Which jobs are looked at; all when nothing is said.
 #[derive(Debug, Clone, Default)]
@@ -130,7 +134,7 @@ impl Source for Live {
             unreadable: Vec::new(),
         };
         let (unreadable, over) = (&mut self.unreadable, &mut self.over);
-        self.readers.retain(|key, reader| match reader.snapshot() {
+        self.readers.retain(|key, reader| match whole(|| reader.snapshot()) {
             Ok(snapshot) => {
                 let ends = is_over(&snapshot);
                 if ends {
@@ -154,6 +158,23 @@ impl Source for Live {
     }
 }
 
+/// A process's state with all parts of one moment, if that can be had within [`LOOKS`]; what is new is that of all looks.
+fn whole(
+    mut look: impl FnMut() -> std::result::Result<Snapshot, Unreadable>,
+) -> std::result::Result<Snapshot, Unreadable> {
+    let mut snapshot = look()?;
+    for _ in 1..LOOKS {
+        if snapshot.whole {
+            break;
+        }
+        let again = look()?;
+        let (mut records, missed) = (snapshot.records, snapshot.missed.saturating_add(again.missed));
+        records.extend_from_slice(&again.records);
+        snapshot = Snapshot { records, missed, ..again };
+    }
+    Ok(snapshot)
+}
+
 /// Whether process `pid` is `ancestor` or was started by it, directly or through others.
 fn descends(pid: u32, ancestor: u32) -> bool {
     let line = std::iter::successors(Some(pid), |&pid| parent(pid));
@@ -170,6 +191,7 @@ fn parent(pid: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::{ALL_REDUCE, rank, record};
 
     #[test]
     fn a_process_descends_from_itself_and_its_parents() {
@@ -184,5 +206,27 @@ mod tests {
     fn a_process_that_is_not_there_is_refused() {
         let failure = Live::new(Selection { pid: Some(u32::MAX), job: None }).unwrap_err();
         assert_eq!(failure.code, 1);
+    }
+
+    #[test]
+    fn a_torn_look_is_repeated_and_loses_no_record() {
+        let look = |whole, number| Snapshot {
+            whole,
+            missed: 1,
+            records: vec![record(number, ALL_REDUCE, 8, 0, 1)],
+            ..rank("job", 0, 1, number)
+        };
+        let mut looks = [look(false, 1), look(true, 2), look(true, 3)].into_iter();
+        let seen = whole(|| Ok(looks.next().unwrap())).unwrap();
+        assert!(seen.whole);
+        assert_eq!((seen.missed, seen.taken_ns), (2, look(true, 2).taken_ns));
+        assert_eq!(seen.records.iter().map(|record| record.number).collect::<Vec<_>>(), [1, 2]);
+        let mut looked = 0;
+        let stopped = whole(|| {
+            looked += 1;
+            Ok(look(false, looked))
+        });
+        assert!(!stopped.unwrap().whole && looked == u64::from(LOOKS));
+        assert!(whole(|| Err(Unreadable::Foreign)).is_err());
     }
 }

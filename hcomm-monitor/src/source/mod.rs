@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use hcomm_cli::Result;
 use hcomm_telemetry::{Liveness, Snapshot, State};
+use serde::{Deserialize, Serialize};
 
 pub use live::{Live, Selection};
 
@@ -19,10 +20,15 @@ pub trait Source {
 
     /// Where it looks, for people.
     fn places(&self) -> Vec<String>;
+
+    /// Whether more comes as time goes by; a recording is all there already.
+    fn is_live(&self) -> bool {
+        true
+    }
 }
 
 /// All processes at one time.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Tick {
     /// `CLOCK_MONOTONIC` of the host that looked, in nanoseconds. Each snapshot has its own time, which counts for its figures.
     pub at_ns: u64,
@@ -35,7 +41,7 @@ pub struct Tick {
 }
 
 /// A file that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Unread {
     /// Where it lies.
     pub path: PathBuf,

@@ -1,15 +1,17 @@
 //! From bytes to values. Nothing in the bytes is trusted: every offset and count is bounded before it is used.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use super::reader::Unreadable;
 use super::snapshot::{Call, Identity, Link, Now, Operation, Record};
 use crate::histogram::{BUCKETS, Histogram};
 use crate::layout::{
-    AWAITED, ERROR, HEADER_BYTES, LATE_START, LanePart, LinkPart, MAGIC, NO_RANK, NONE, RECENT, RecordPart, SLEPT,
-    SlotPart, VERSION,
+    AWAITED, ERROR, HEADER_BYTES, LATE_START, LanePart, LinkPart, MAGIC, NO_RANK, NONE, PathPart, RECENT, RecordPart,
+    SLEPT, SlotPart, VERSION,
 };
 use crate::names::{ALGORITHMS, ELEMENTS, Kind, OPERATIONS, TRANSPORTS, name_of};
+use crate::path::{LinkPath, PathFigures, STATES, address_of};
 
 /// Words of a part; 0 beyond its end.
 pub(super) struct Words<'a>(pub &'a [u8]);
@@ -72,6 +74,7 @@ pub(super) struct Layout {
     pub links: Array,
     pub lanes: Array,
     pub slots: Array,
+    pub paths: Array,
     /// Within a lane.
     pub ring: Array,
 }
@@ -122,6 +125,12 @@ pub(super) fn header(bytes: &[u8], path: &Path) -> Result<(Layout, Identity), Un
         word!(words, Header, slot_capacity),
     )
     .check("slots", size_of::<SlotPart>())?;
+    let paths = array(
+        word!(words, Header, paths_offset),
+        word!(words, Header, path_bytes),
+        word!(words, Header, path_capacity),
+    )
+    .check("paths", size_of::<PathPart>())?;
     if word!(words, Header, bucket_count) != BUCKETS as u64 {
         return Err(Unreadable::Damaged(format!("{} buckets", word!(words, Header, bucket_count))));
     }
@@ -142,7 +151,7 @@ pub(super) fn header(bytes: &[u8], path: &Path) -> Result<(Layout, Identity), Un
         started_ns: word!(words, Header, started_ns),
         wall_offset_ns: word!(words, Header, wall_offset_ns) as i64,
     };
-    Ok((Layout { links, lanes, slots, ring }, identity))
+    Ok((Layout { links, lanes, slots, paths, ring }, identity))
 }
 
 /// What of the header changes.
@@ -152,6 +161,8 @@ pub(super) struct Counters {
     pub links: u64,
     pub lanes: u64,
     pub slots: u64,
+    pub paths: u64,
+    pub paths_missed: u64,
     pub lanes_missed: u64,
     pub stride: u64,
     pub always_timed_ns: u64,
@@ -165,6 +176,8 @@ pub(super) fn counters(bytes: &[u8], layout: &Layout) -> Counters {
         links: word!(words, Header, links_used).min(layout.links.capacity),
         lanes: word!(words, Header, lanes_used).min(layout.lanes.capacity),
         slots: word!(words, Header, slots_used).min(layout.slots.capacity),
+        paths: word!(words, Header, paths_used).min(layout.paths.capacity),
+        paths_missed: word!(words, Header, paths_missed),
         lanes_missed: word!(words, Header, lanes_missed),
         stride: word!(words, Header, stride),
         always_timed_ns: word!(words, Header, always_timed_ns),
@@ -188,6 +201,41 @@ pub(super) fn link(bytes: &[u8]) -> Link {
         queued_bytes: known(word!(words, LinkPart, queued_bytes)),
         sampled_ns: (sampled > 0).then_some(sampled),
     }
+}
+
+/// A socket; `None` for a part that is not in use.
+pub(super) fn path(bytes: &[u8]) -> Option<LinkPath> {
+    let words = Words(bytes);
+    if word!(words, PathPart, in_use) != 1 {
+        return None;
+    }
+    let lane = word!(words, PathPart, lane);
+    let ports = known(word!(words, PathPart, ports));
+    let address = |at: usize, port: u64| SocketAddr::new(address_of([words.at(at), words.at(at + 8)]), port as u16);
+    let interface = words.text(std::mem::offset_of!(PathPart, interface), 2);
+    Some(LinkPath {
+        peer: word!(words, PathPart, peer) as u32,
+        transport: name_of(&TRANSPORTS, word!(words, PathPart, transport) as u8),
+        communicator: word!(words, PathPart, communicator),
+        lane: lane as u32,
+        number: (lane >> 32) as u32,
+        interface: (!interface.is_empty()).then_some(interface),
+        local: ports.map(|ports| address(std::mem::offset_of!(PathPart, local), ports)),
+        remote: ports.map(|ports| address(std::mem::offset_of!(PathPart, remote), ports >> 32)),
+        state: name_of(&STATES[1..], (word!(words, PathPart, state) as u8).wrapping_sub(1)),
+        opened_ns: word!(words, PathPart, opened_ns),
+        sampled_ns: word!(words, PathPart, sampled_ns),
+        figures: PathFigures {
+            round_trip_ns: known(word!(words, PathPart, round_trip_ns)),
+            round_trip_deviation_ns: known(word!(words, PathPart, round_trip_deviation_ns)),
+            retransmits: known(word!(words, PathPart, retransmits)),
+            segments_sent: known(word!(words, PathPart, segments_sent)),
+            segments_received: known(word!(words, PathPart, segments_received)),
+            acknowledged_bytes: known(word!(words, PathPart, acknowledged_bytes)),
+            received_bytes: known(word!(words, PathPart, received_bytes)),
+            queued_bytes: known(word!(words, PathPart, queued_bytes)),
+        },
+    })
 }
 
 /// The packed word of a record.

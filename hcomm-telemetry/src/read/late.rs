@@ -92,7 +92,9 @@ fn stall(members: &[(&Snapshot, &Lane)], least_ns: u64) -> Option<Stall> {
         let now = lane.now.as_ref()?;
         Some((*snapshot, *lane, now, age(snapshot, now).filter(|&age| age >= least_ns)?))
     });
-    let (snapshot, lane, now, age_ns) = old.max_by_key(|(.., age)| *age)?;
+    // A rank that is stopped or gone hardly waits: the others may be in a later call, which cannot end for want of it.
+    let waits = |of: &Snapshot| of.stopped != Some(true) && of.liveness != crate::Liveness::Dead;
+    let (snapshot, lane, now, age_ns) = old.max_by_key(|(snapshot, .., age)| (waits(snapshot), *age))?;
     let message = now.kind.is_message();
     let (mut inside, mut late, mut stopped, mut gone, mut awaited) = (vec![], vec![], vec![], vec![], vec![]);
     for (other, other_lane) in members {

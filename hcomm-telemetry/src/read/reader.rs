@@ -13,6 +13,7 @@ use super::decode::{self, Layout, RawLane, Words};
 use super::snapshot::{Identity, Lane, Operation, Record, Snapshot, State};
 use crate::clock::monotonic_ns;
 use crate::layout::{ENDED, FAILED, HEADER_BYTES, LanePart};
+use crate::path::LinkPath;
 use crate::place::Folder;
 use crate::primitive::{Ordering, fence};
 use crate::process::{Liveness, ProcessState, liveness};
@@ -146,6 +147,11 @@ impl Reader {
             links.push(decode::link(&bytes));
         }
         links.sort_by_key(|link| link.peer);
+        let mut paths = Vec::new();
+        for index in 0..counters.paths {
+            paths.extend(self.path(index, &mut gathered.whole)?);
+        }
+        paths.sort_by_key(|path| (path.peer, path.communicator, path.lane, path.number));
         gathered.records.sort_by_key(|record| (record.start_ns, record.number));
         Ok(Snapshot {
             identity: self.identity.clone(),
@@ -161,6 +167,8 @@ impl Reader {
             operations: gathered.operations.into_values().collect(),
             lanes: gathered.lanes,
             links,
+            paths,
+            paths_missed: counters.paths_missed,
             records: gathered.records,
             missed: gathered.missed,
             unsorted_calls: gathered.unsorted_calls,
@@ -257,6 +265,15 @@ impl Reader {
         let copied = seqlock::read(TRIES, || self.word(at), || self.read(&mut bytes, at))?;
         *whole &= copied.whole;
         Ok(decode::slot(&bytes).1)
+    }
+
+    /// A socket, if it is open.
+    fn path(&self, index: u64, whole: &mut bool) -> Result<Option<LinkPath>, Unreadable> {
+        let Some(at) = self.layout.paths.at(index) else { return Ok(None) };
+        let mut bytes = [0; size_of::<crate::layout::PathPart>()];
+        let copied = seqlock::read(TRIES, || self.word(at), || self.read(&mut bytes, at))?;
+        *whole &= copied.whole;
+        Ok(decode::path(&bytes))
     }
 
     fn word(&self, at: u64) -> Result<u64, Unreadable> {

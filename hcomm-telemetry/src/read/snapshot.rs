@@ -8,6 +8,7 @@ use crate::histogram::Histogram;
 use crate::json;
 use crate::layout::{AWAITED, RECENT, class_floor};
 use crate::names::{Kind, bus_factor};
+use crate::path::LinkPath;
 use crate::process::Liveness;
 
 /// Whose file it is.
@@ -325,6 +326,12 @@ pub struct Snapshot {
     /// By peer.
     #[serde(deserialize_with = "json::at_most::<{ 1 << 16 }, _, _>")]
     pub links: Vec<Link>,
+    /// Sockets that are open, by peer.
+    #[serde(default, deserialize_with = "json::at_most::<{ 1 << 16 }, _, _>")]
+    pub paths: Vec<LinkPath>,
+    /// Sockets that are open, for which there was no room.
+    #[serde(default)]
+    pub paths_missed: u64,
     /// Timed operations since the reader's last snapshot, by their start.
     #[serde(deserialize_with = "json::at_most::<{ 1 << 20 }, _, _>")]
     pub records: Vec<Record>,

@@ -14,7 +14,8 @@ use nix::fcntl::posix_fallocate;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::layout::{
-    FILE_BYTES, HEADER_BYTES, Header, LANES, LANES_OFFSET, LINKS, LanePart, LinkPart, SLOTS, SLOTS_OFFSET, SlotPart,
+    FILE_BYTES, HEADER_BYTES, Header, LANES, LANES_OFFSET, LINKS, LanePart, LinkPart, PATHS, PATHS_OFFSET, PathPart,
+    SLOTS, SLOTS_OFFSET, SlotPart,
 };
 
 /// A telemetry file, mapped whole; memory is behind those parts that were reserved.
@@ -74,6 +75,11 @@ impl Mapping {
     /// Link part `index`; `None` beyond the last.
     pub fn link(self: &Arc<Self>, index: usize) -> Option<Result<Part<LinkPart>, Errno>> {
         (index < LINKS).then(|| self.part(HEADER_BYTES + index * size_of::<LinkPart>()))
+    }
+
+    /// Path part `index`; `None` beyond the last.
+    pub fn path(self: &Arc<Self>, index: usize) -> Option<Result<Part<PathPart>, Errno>> {
+        (index < PATHS).then(|| self.part(PATHS_OFFSET + index * size_of::<PathPart>()))
     }
 }
 

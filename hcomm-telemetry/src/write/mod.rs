@@ -2,6 +2,7 @@
 
 mod lane;
 mod mapping;
+mod paths;
 mod recorder;
 
 use crate::primitive::{AtomicU64, Ordering, fence};
@@ -9,6 +10,7 @@ use crate::primitive::{AtomicU64, Ordering, fence};
 pub use crate::layout::Calls;
 pub use lane::{LaneWriter, Shape, Traffic};
 pub use mapping::Part;
+pub use paths::PathWriter;
 pub use recorder::{LinkSample, Options, Recorder, Refused};
 
 /// Writes the next record of a ring: whoever reads `done`, then records below it, then `begun`, knows which of those

@@ -11,9 +11,10 @@ use nix::errno::Errno;
 
 use super::lane::LaneWriter;
 use super::mapping::{Mapping, Part};
+use super::paths::PathWriter;
 use crate::layout::{
-    ENDED, FAILED, FILE_BYTES, HEADER_BYTES, Header, LANES, LANES_OFFSET, LINKS, LanePart, LinkPart, MAGIC, NONE, RING,
-    RUNNING, RecordPart, SLOTS, SLOTS_OFFSET, SlotPart, Text, VERSION,
+    ENDED, FAILED, FILE_BYTES, HEADER_BYTES, Header, LANES, LANES_OFFSET, LINKS, LanePart, LinkPart, MAGIC, NONE,
+    PATHS, PATHS_OFFSET, PathPart, RING, RUNNING, RecordPart, SLOTS, SLOTS_OFFSET, SlotPart, Text, VERSION,
 };
 use crate::place::{self, FLIGHT_EXTENSION, Folder, file_name, file_stem};
 use crate::primitive::{AtomicU64, Ordering, fence};
@@ -73,6 +74,7 @@ struct Parts {
     lanes: Vec<LaneState>,
     slots: usize,
     links: HashMap<u32, Option<Part<LinkPart>>>,
+    paths: usize,
 }
 
 #[derive(Debug)]
@@ -223,6 +225,20 @@ impl Recorder {
         set(&link.sampled_ns, Some(clock::monotonic_ns()));
     }
 
+    /// What writes down the sockets of this process; there may be one at a time.
+    pub fn paths(self: &Arc<Self>) -> PathWriter {
+        PathWriter::new(Arc::clone(self))
+    }
+
+    /// A place for a socket that no other has; `None` when there is no room.
+    pub(super) fn new_path(&self) -> Option<Part<PathPart>> {
+        let mut parts = self.parts();
+        let part = self.mapping.path(parts.paths)?.ok()?;
+        parts.paths += 1;
+        self.header().paths_used.store(parts.paths as u64, Ordering::Release);
+        Some(part)
+    }
+
     /// Notes what the job failed of, the first time.
     pub fn failed(&self, why: &str) {
         let _parts = self.parts();
@@ -279,7 +295,10 @@ fn fill(header: &Header, options: &Options<'_>, pid: u32) {
     set(&header.slot_bytes, size_of::<SlotPart>() as u64);
     set(&header.slot_capacity, SLOTS as u64);
     set(&header.bucket_count, histogram::BUCKETS as u64);
-    debug_assert!(SLOTS_OFFSET + SLOTS * size_of::<SlotPart>() == FILE_BYTES);
+    set(&header.paths_offset, PATHS_OFFSET as u64);
+    set(&header.path_bytes, size_of::<PathPart>() as u64);
+    set(&header.path_capacity, PATHS as u64);
+    debug_assert!(PATHS_OFFSET + PATHS * size_of::<PathPart>() == FILE_BYTES);
     set(&header.state, RUNNING);
     set(&header.rank, options.rank.into());
     set(&header.world_size, options.world_size.into());
@@ -301,7 +320,7 @@ fn fill(header: &Header, options: &Options<'_>, pid: u32) {
 }
 
 /// Stores a text, cut where there is no room.
-fn put<const WORDS: usize>(at: &Text<WORDS>, text: &str) {
+pub(super) fn put<const WORDS: usize>(at: &Text<WORDS>, text: &str) {
     let mut end = text.len().min(8 * WORDS);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -69,7 +69,12 @@ impl Heap {
     /// Makes this process's heap: as large as the machine's memory, or as limits on files and address space allow.
     pub fn new() -> Result<Arc<Heap>> {
         let fences = primitive::register_for_fences();
-        let mut size = total_memory().next_multiple_of(1 << 30).min(LARGEST).min(file_size_limit());
+        let limit = file_size_limit();
+        if limit < HUGE {
+            let cause = format!("the limit on the size of files is {limit} bytes; raise it (ulimit -f unlimited)");
+            return Err(Error::Memory { what: "shared memory", needed_bytes: SMALLEST, cause });
+        }
+        let mut size = total_memory().next_multiple_of(1 << 30).min(LARGEST).min(limit);
         let mut heap = loop {
             match Heap::with_size(size & !(HUGE - 1)) {
                 Ok(heap) => break heap,

@@ -85,7 +85,7 @@ impl Connector {
 
     /// Has the sockets of the link measured.
     pub fn measure(&self, sockets: &[Socket]) -> Measured {
-        self.shared.meters.watch(self.peer, sockets.iter().map(Socket::as_raw_fd).collect())
+        self.shared.meters.watch(self.peer, self.link, sockets.iter().map(Socket::as_raw_fd).collect())
     }
 
     /// Sockets that the link will have.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hcomm_telemetry::LinkSample;
+use hcomm_telemetry::{LinkSample, PathFigures, PathSample};
+
+use crate::session::handshake::LinkId;
 
 /// The sockets of all links of a process, by the rank of the peer.
 ///
@@ -12,20 +14,34 @@ use hcomm_telemetry::LinkSample;
 /// measured, and none is read that the system has given to somebody else. The data path comes here when a link is connected and when it
 /// ends.
 #[derive(Default)]
-pub(crate) struct Meters(Mutex<BTreeMap<usize, Peer>>);
+pub(crate) struct Meters(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    peers: BTreeMap<usize, Peer>,
+    /// Number of the next socket.
+    next: u64,
+}
 
 struct Peer {
-    /// By link.
-    sockets: Vec<(u64, Vec<RawFd>)>,
-    next: u64,
+    sockets: Vec<Watched>,
     /// Segments sent again on sockets that are closed; `None` once that could not be read of one.
     closed: Option<u64>,
 }
 
 impl Default for Peer {
     fn default() -> Self {
-        Self { sockets: Vec::new(), next: 0, closed: Some(0) }
+        Self { sockets: Vec::new(), closed: Some(0) }
     }
+}
+
+/// A socket on the list.
+struct Watched {
+    id: u64,
+    fd: RawFd,
+    link: LinkId,
+    /// In its link.
+    number: u32,
 }
 
 /// A sum of which a part is unknown is unknown.
@@ -37,75 +53,114 @@ fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 pub(crate) struct Measured {
     meters: Arc<Meters>,
     peer: usize,
-    link: u64,
+    ids: std::ops::Range<u64>,
+}
+
+/// What was read of the sockets to a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Rank of the peer in the job.
+    pub peer: usize,
+    /// All its sockets together.
+    pub link: LinkSample,
+    /// Each that is open; the interface is not looked up.
+    pub paths: Vec<PathSample>,
 }
 
 impl Meters {
     /// Puts the sockets of a link to `peer` on the list.
-    pub fn watch(self: &Arc<Self>, peer: usize, sockets: Vec<RawFd>) -> Measured {
-        let mut peers = self.peers();
-        let entry = peers.entry(peer).or_default();
-        let link = entry.next;
-        entry.next += 1;
-        entry.sockets.push((link, sockets));
-        drop(peers);
-        Measured { meters: Arc::clone(self), peer, link }
+    pub fn watch(self: &Arc<Self>, peer: usize, link: LinkId, sockets: Vec<RawFd>) -> Measured {
+        let mut state = self.state();
+        let first = state.next;
+        state.next += sockets.len() as u64;
+        let ids = first..state.next;
+        let watched =
+            sockets.into_iter().zip(0..).map(|(fd, at)| Watched { id: first + u64::from(at), fd, link, number: at });
+        state.peers.entry(peer).or_default().sockets.extend(watched);
+        drop(state);
+        Measured { meters: Arc::clone(self), peer, ids }
     }
 
-    /// Reads the sockets to every peer that had some.
-    pub fn read(&self) -> Vec<(usize, LinkSample)> {
-        let ranks: Vec<usize> = self.peers().keys().copied().collect();
+    /// Reads the sockets to every peer that had some. `transport` is what they are to be called.
+    pub fn read(&self, transport: u8) -> Vec<Reading> {
+        let ranks: Vec<usize> = self.state().peers.keys().copied().collect();
         // The lock is taken anew for each, so that a link that connects or ends waits for a few calls at most.
-        ranks.into_iter().filter_map(|rank| Some((rank, self.peers().get(&rank)?.sample()))).collect()
+        let one = |rank: usize| Some(self.state().peers.get(&rank)?.read(rank, transport));
+        ranks.into_iter().filter_map(one).collect()
     }
 
-    fn peers(&self) -> MutexGuard<'_, BTreeMap<usize, Peer>> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Peer {
-    /// Of all sockets: the shortest round trip, since the others queue behind their own bytes; the sums of the rest.
-    fn sample(&self) -> LinkSample {
-        let mut retransmits = self.closed;
-        let (mut round_trip_ns, mut queued_bytes) = (None::<u64>, Some(0_u64));
-        for &fd in self.sockets.iter().flat_map(|(_, sockets)| sockets) {
-            let info = kernel::tcp_info(fd);
-            retransmits = sum(retransmits, info.map(|info| info.retransmits));
-            let round_trip = info.and_then(|info| info.round_trip_ns);
-            round_trip_ns = round_trip_ns.into_iter().chain(round_trip).min();
-            queued_bytes = sum(queued_bytes, kernel::unacknowledged(fd));
+    fn read(&self, peer: usize, transport: u8) -> Reading {
+        let paths: Vec<PathSample> = self.sockets.iter().map(|socket| socket.sample(peer, transport)).collect();
+        let figures = || paths.iter().map(|path| &path.figures);
+        // The shortest round trip, since the others queue behind their own bytes; the sums of the rest.
+        let link = LinkSample {
+            round_trip_ns: figures().filter_map(|figures| figures.round_trip_ns).min(),
+            retransmits: figures().map(|figures| figures.retransmits).fold(self.closed, sum),
+            queued_bytes: figures().map(|figures| figures.queued_bytes).fold(Some(0), sum),
+        };
+        Reading { peer, link, paths }
+    }
+}
+
+impl Watched {
+    fn sample(&self, peer: usize, transport: u8) -> PathSample {
+        let info = kernel::tcp_info(self.fd);
+        let figures = info.map_or_else(PathFigures::default, |info| info.figures);
+        PathSample {
+            id: self.id,
+            peer: peer as u32,
+            transport,
+            communicator: self.link.communicator,
+            lane: self.link.lane,
+            number: self.number,
+            interface: String::new(),
+            addresses: kernel::addresses(self.fd),
+            state: info.map(|info| info.state),
+            figures: PathFigures { queued_bytes: kernel::unacknowledged(self.fd), ..figures },
         }
-        LinkSample { round_trip_ns, retransmits, queued_bytes }
     }
 }
 
 impl Drop for Measured {
     fn drop(&mut self) {
-        let mut peers = self.meters.peers();
-        let Some(peer) = peers.get_mut(&self.peer) else { return };
-        let Some(at) = peer.sockets.iter().position(|(link, _)| *link == self.link) else { return };
-        for fd in peer.sockets.swap_remove(at).1 {
-            peer.closed = sum(peer.closed, kernel::tcp_info(fd).map(|info| info.retransmits));
-        }
+        let mut state = self.meters.state();
+        let Some(peer) = state.peers.get_mut(&self.peer) else { return };
+        let closed = &mut peer.closed;
+        peer.sockets.retain(|socket| {
+            let is_other = !self.ids.contains(&socket.id);
+            if !is_other {
+                let info = kernel::tcp_info(socket.fd);
+                *closed = sum(*closed, info.and_then(|info| info.figures.retransmits));
+            }
+            is_other
+        });
     }
 }
 
-/// Two questions to the kernel.
+/// Questions to the kernel.
 mod kernel {
     use std::mem::{offset_of, zeroed};
+    use std::net::SocketAddr;
     use std::os::fd::RawFd;
 
+    use hcomm_telemetry::PathFigures;
     use libc::tcp_info;
+    use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
 
     #[derive(Debug, Clone, Copy)]
     pub struct TcpInfo {
-        /// Smoothed; `None` before the first measurement.
-        pub round_trip_ns: Option<u64>,
-        pub retransmits: u64,
+        pub state: u8,
+        /// All but the queue.
+        pub figures: PathFigures,
     }
 
-    /// `TCP_INFO`, tcp(7): `tcpi_rtt` in microseconds, `tcpi_total_retrans` in segments (`linux/tcp.h`).
+    /// `TCP_INFO`, tcp(7); the fields are described in `linux/tcp.h`. Times there are in microseconds.
     pub fn tcp_info(fd: RawFd) -> Option<TcpInfo> {
         let mut length = size_of::<tcp_info>() as libc::socklen_t;
         // SAFETY: the structure is made of integers, for which zeros are a value.
@@ -114,10 +169,26 @@ mod kernel {
         let result =
             unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut length) };
         // An old kernel knows fewer fields, and says where it ended.
-        let known = length as usize >= offset_of!(tcp_info, tcpi_total_retrans) + size_of::<u32>();
-        (result == 0 && known).then(|| TcpInfo {
-            round_trip_ns: (info.tcpi_rtt > 0).then(|| u64::from(info.tcpi_rtt) * 1000),
-            retransmits: info.tcpi_total_retrans.into(),
+        macro_rules! known {
+            ($field:ident) => {
+                (length as usize >= offset_of!(tcp_info, $field) + size_of_val(&info.$field))
+                    .then(|| u64::from(info.$field))
+            };
+        }
+        // A round trip of 0 is one that was not measured yet.
+        let round_trip_ns = known!(tcpi_rtt).filter(|&us| us > 0).map(|us| us * 1000);
+        (result == 0).then(|| TcpInfo {
+            state: info.tcpi_state,
+            figures: PathFigures {
+                round_trip_ns,
+                round_trip_deviation_ns: round_trip_ns.and(known!(tcpi_rttvar)).map(|us| us * 1000),
+                retransmits: known!(tcpi_total_retrans),
+                segments_sent: known!(tcpi_data_segs_out),
+                segments_received: known!(tcpi_data_segs_in),
+                acknowledged_bytes: known!(tcpi_bytes_acked),
+                received_bytes: known!(tcpi_bytes_received),
+                queued_bytes: None,
+            },
         })
     }
 
@@ -128,34 +199,76 @@ mod kernel {
         let result = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
         (result == 0).then(|| u64::try_from(bytes).ok()).flatten()
     }
+
+    /// Of this end and the other.
+    pub fn addresses(fd: RawFd) -> Option<(SocketAddr, SocketAddr)> {
+        let of = |storage: SockaddrStorage| {
+            let v4 = storage.as_sockaddr_in().map(|address| SocketAddr::V4((*address).into()));
+            v4.or_else(|| storage.as_sockaddr_in6().map(|address| SocketAddr::V6((*address).into())))
+        };
+        Some((of(getsockname(fd).ok()?)?, of(getpeername(fd).ok()?)?))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
 
     use super::*;
+
+    const LINK: LinkId = LinkId { communicator: 5, lane: 2 };
+
+    fn read(meters: &Meters) -> Vec<(usize, LinkSample)> {
+        meters.read(2).into_iter().map(|reading| (reading.peer, reading.link)).collect()
+    }
 
     #[test]
     fn closed_sockets_count_on_and_unreadable_ones_make_a_sum_unknown() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let open = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let meters = Arc::new(Meters::default());
-        assert_eq!(meters.read(), []);
-        let first = meters.watch(3, vec![open.as_raw_fd()]);
-        meters.peers().get_mut(&3).unwrap().closed = Some(7);
-        let second = meters.watch(3, Vec::new());
-        let [(3, sample)] = meters.read()[..] else { panic!("one peer") };
+        assert_eq!(meters.read(2), []);
+        let first = meters.watch(3, LINK, vec![open.as_raw_fd()]);
+        meters.state().peers.get_mut(&3).unwrap().closed = Some(7);
+        let second = meters.watch(3, LINK, Vec::new());
+        let [(3, sample)] = read(&meters)[..] else { panic!("one peer") };
         assert_eq!((sample.retransmits, sample.queued_bytes), (Some(7), Some(0)));
         // The handshake was measured.
         assert!(sample.round_trip_ns.is_some_and(|ns| (1..1_000_000_000).contains(&ns)), "{sample:?}");
         drop((first, second));
         let gone = LinkSample { round_trip_ns: None, retransmits: Some(7), queued_bytes: Some(0) };
-        assert_eq!(meters.read(), [(3, gone)]);
-        let no_socket = meters.watch(3, vec![-1]);
-        assert_eq!(meters.read(), [(3, LinkSample::default())]);
+        assert_eq!(meters.read(2), [Reading { peer: 3, link: gone, paths: Vec::new() }]);
+        let no_socket = meters.watch(3, LINK, vec![-1]);
+        assert_eq!(read(&meters), [(3, LinkSample::default())]);
         drop(no_socket);
-        assert_eq!(meters.read(), [(3, LinkSample { retransmits: None, ..gone })], "what was missed stays unknown");
+        assert_eq!(read(&meters), [(3, LinkSample { retransmits: None, ..gone })], "what was missed stays unknown");
+    }
+
+    #[test]
+    fn a_socket_is_told_with_its_addresses_and_what_it_carried() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let meters = Arc::new(Meters::default());
+        let other = meters.watch(8, LINK, vec![far.as_raw_fd()]);
+        let _measured = meters.watch(3, LINK, vec![near.as_raw_fd()]);
+        near.write_all(&[7; 1000]).unwrap();
+        far.read_exact(&mut [0; 1000]).unwrap();
+        far.write_all(&[7; 10]).unwrap();
+        near.read_exact(&mut [0; 10]).unwrap();
+        let readings = meters.read(2);
+        let path = &readings.iter().find(|reading| reading.peer == 3).unwrap().paths[0];
+        assert_eq!((path.id, path.communicator, path.lane, path.number), (1, 5, 2, 0));
+        assert_eq!(path.addresses, Some((near.local_addr().unwrap(), near.peer_addr().unwrap())));
+        assert_eq!(path.state, Some(1), "TCP_ESTABLISHED");
+        let figures = &path.figures;
+        assert_eq!((figures.received_bytes, figures.retransmits), (Some(10), Some(0)));
+        assert!(figures.segments_sent >= Some(1) && figures.segments_received >= Some(1), "{figures:?}");
+        // The answer acknowledged them; the opening counts as one.
+        assert!([Some(1000), Some(1001)].contains(&figures.acknowledged_bytes), "{figures:?}");
+        drop(other);
+        assert_eq!(meters.read(2).iter().map(|reading| reading.paths.len()).collect::<Vec<_>>(), [1, 0]);
     }
 }

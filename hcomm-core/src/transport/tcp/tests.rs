@@ -203,9 +203,13 @@ fn sockets_are_measured_while_the_link_lives() {
     for sockets in [1, 3] {
         let (endpoints, mut links) = pair_of(sockets, |_| {});
         let meters = endpoints[0].meters();
-        assert_eq!(meters.read(), [], "not connected");
+        assert_eq!(meters.read(2), [], "not connected");
         exchange(&mut links, &[8, 1 << 20], None);
-        let [(1, sample)] = meters.read()[..] else { panic!("one peer") };
+        let read = || meters.read(2).pop().expect("one peer");
+        let sample = read().link;
+        let ports: std::collections::BTreeSet<_> =
+            read().paths.iter().map(|path| path.addresses.unwrap().0.port()).collect();
+        assert_eq!((read().peer, ports.len()), (1, usize::from(sockets)), "each socket by itself");
         assert!(sample.round_trip_ns.is_some_and(|ns| (1..1_000_000_000).contains(&ns)), "{sample:?}");
         assert!(sample.retransmits.is_some());
 
@@ -214,7 +218,7 @@ fn sockets_are_measured_while_the_link_lives() {
         let source = pattern(64 << 20, 5);
         // SAFETY: the source outlives the links.
         assert!(unsafe { left.post_send(source.as_ptr(), source.len(), 0) }.unwrap());
-        let queued = || meters.read()[0].1.queued_bytes.unwrap();
+        let queued = || read().link.queued_bytes.unwrap();
         let watch = deadline();
         while left.progress().unwrap() || queued() == 0 {
             watch("fill");
@@ -229,7 +233,7 @@ fn sockets_are_measured_while_the_link_lives() {
             }
         });
         drop(left);
-        assert!(meters.read()[0].1.round_trip_ns.is_none(), "no socket is left");
+        assert!(read().link.round_trip_ns.is_none() && read().paths.is_empty(), "no socket is left");
         assert!(matches!(receive(&mut right, 8, 0), Err(LinkError::Closed(_))));
     }
 }
