@@ -436,7 +436,10 @@ impl Drop for World {
     fn drop(&mut self) {
         drop(self.reporter.take());
         let mut patience = Duration::from_secs(30);
+        // This rank's own connection ends with its membership; without one the start has failed in the middle.
+        let mut own = 1;
         if let Some(membership) = self.membership.take() {
+            own = 0;
             if membership.verdict().is_some() {
                 // A failed job ends: the others still read why, but one that hangs is not waited for.
                 patience = Duration::from_secs(2);
@@ -444,8 +447,7 @@ impl Drop for World {
             membership.leave();
         }
         if let Some(server) = self.server.take() {
-            // This rank's own connection ended with its membership.
-            server.wait_for_clients_to_leave(0, patience);
+            server.wait_for_clients_to_leave(own, patience);
         }
     }
 }

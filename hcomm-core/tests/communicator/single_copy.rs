@@ -9,9 +9,11 @@ use nix::sys::signal::{Signal, raise};
 use super::data::mix;
 use super::job::{Job, say};
 
-pub const ACTS: &[(&str, fn())] =
-    &[("gather", gather), ("gather_beside_a_shut_rank", beside_a_shut_rank), ("changing", changing),
-    ("late", late),
+pub const ACTS: &[(&str, fn())] = &[
+    ("gather", gather),
+    ("gather_beside_a_shut_rank", beside_a_shut_rank),
+    ("changing", changing),
+    ("late_receiver", late_receiver),
 ];
 pub const TESTS: &[(&str, fn())] = &[
     ("single_copy_is_taken_where_it_may_be", || {
@@ -91,7 +93,8 @@ fn drop_ptrace_privilege() {
 /// The receiver comes when the sender has waited too long and has its buffer back.
 fn sender_gave_up() {
     for single_copy in ["on", "off"] {
-        let mut job = Job::new("late", 2).env("HCOMM_SINGLE_COPY", single_copy).env("HCOMM_TIMEOUT", "2s").start();
+        let mut job =
+            Job::new("late_receiver", 2).env("HCOMM_SINGLE_COPY", single_copy).env("HCOMM_TIMEOUT", "2s").start();
         job.await_line(1, "stops");
         job.await_line(0, "HC-E0006");
         job.signal(1, Signal::SIGCONT);
@@ -100,7 +103,7 @@ fn sender_gave_up() {
     }
 }
 
-fn late() {
+fn late_receiver() {
     let mut c = Communicator::init().unwrap();
     c.barrier().unwrap();
     let mut data = vec![c.rank() as u64; 100_000];
