@@ -55,7 +55,7 @@ pub struct Options {
     /// JSON (schema hcc-smi/1)
     #[arg(long, global = true, conflicts_with = "xml")]
     pub json: bool,
-    /// NCCL's topology XML, which --from reads
+    /// NCCL's topology XML of the whole machine, which --from reads
     #[arg(long, global = true)]
     pub xml: bool,
     /// Read a topology file of NCCL, RCCL or hwloc (XML) instead of this machine

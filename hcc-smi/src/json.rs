@@ -49,6 +49,7 @@ pub fn document(view: View, source: &Source) -> Value {
         View::Links => {
             put("links", direct_links(source));
             put("pcie_links", pcie_links(machine));
+            put("ports", ports(source));
         }
         View::Rings => {
             put("rings", rings(&source.graph));
@@ -102,6 +103,7 @@ fn device(source: &Source, machine: &Machine, index: usize, accelerator: &Accele
         "power_w": number(accelerator.power_w),
         "health": health,
         "uuid": accelerator.uuid,
+        "port": accelerator.port,
         "pci_link": pci_link(machine, accelerator.id.pci),
         "pci_link_is_the_data_path": !accelerator.pci_link_is_not_the_data_path,
     })
@@ -196,7 +198,7 @@ fn numa(machine: &Machine) -> Value {
     let node = |node: &hcomm_topology::NumaNode| {
         json!({
             "id": node.id,
-            "cpus": node.cpus.to_string(),
+            "cpus": node.cpus.as_ref().map(ToString::to_string),
             "memory_bytes": node.memory_bytes,
             "distances": node.distances.iter().map(|(to, distance)| (to.to_string(), json!(distance))).collect::<Map<_, _>>(),
         })
@@ -251,6 +253,12 @@ fn direct_links(source: &Source) -> Value {
         })
     };
     Value::Array(source.machine.links.iter().map(link).collect())
+}
+
+/// Network ports on the accelerators themselves.
+fn ports(source: &Source) -> Value {
+    let told = source.machine.accelerators.iter().enumerate().filter_map(|(at, npu)| Some((at, npu.port.as_ref()?)));
+    Value::Array(told.map(|(at, port)| json!({ "of": label(source, at), "port": port })).collect())
 }
 
 fn pcie_links(machine: &Machine) -> Value {

@@ -43,6 +43,13 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         None if cli.list => View::List,
         None => View::Status,
     };
+    if cli.options.xml && (view != View::Status || cli.options.watch.is_some()) {
+        let (what, hint) = match cli.options.watch {
+            Some(_) => ("--watch would write one document after the other", "call it again for another"),
+            None => ("there is no XML of one view", "hcc-smi --xml writes the whole machine"),
+        };
+        return Err(Failure::usage(format!("--xml: {what}"), hint));
+    }
     let screen = Screen::stdout(cli.options.no_color);
     let Some(interval) = cli.options.watch else {
         screen::write(once(view, &cli.options, screen)?)?;
@@ -53,7 +60,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
 
 /// Shows the view until nobody reads it any more; Ctrl-C ends the program as it does any.
 fn watch(view: View, options: &Options, screen: Screen, interval: Duration) -> Result<ExitCode> {
-    let redraw = screen.width.is_some() && !options.json && !options.xml && !screen::is_plain(false);
+    let redraw = screen.width.is_some() && !options.json && !screen::is_plain(false);
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
     let mut next = Instant::now();
     for round in 0_u64.. {

@@ -1,8 +1,8 @@
 //! Each link: direct ones between accelerators, and those of PCI Express.
 
-use hcomm_cli::{Cell, Column, Screen, Table};
+use hcomm_cli::{Cell, Column, Screen, Table, wrap};
 use hcomm_topology::graph::gb_per_s;
-use hcomm_topology::{AcceleratorLink, LinkTarget, PciFunction};
+use hcomm_topology::{AcceleratorLink, AcceleratorPort, LinkTarget, PciFunction};
 
 use crate::source::Source;
 use crate::status::{DEGRADED, link_now, notes};
@@ -12,22 +12,78 @@ pub fn text(source: &Source, screen: Screen) -> String {
     let machine = &source.machine;
     let mut text = String::new();
     if machine.links.is_empty() {
-        text += "No direct link between accelerators is known.\n\n";
+        text += &(wrap("No direct link between accelerators is known.", screen) + "\n");
     } else {
         text += &format!("{}\n", direct(source, screen));
     }
+    text += &ports(source, screen);
     let functions: Vec<&PciFunction> = machine.pci.iter().filter(|function| has_link(function)).collect();
     if functions.is_empty() {
-        text += "No PCI Express link is known.\n";
+        text += &wrap("No PCI Express link is known.", screen);
     } else {
         let (table, degraded) = pcie(source, &functions, screen);
         text += &table;
         if degraded {
             text += "\n";
-            text += &words::wrap(DEGRADED, screen);
+            text += &wrap(DEGRADED, screen);
         }
     }
     text + &notes(machine, screen)
+}
+
+/// Network ports on the accelerators themselves; nothing where none is told of.
+fn ports(source: &Source, screen: Screen) -> String {
+    let mut table = Table::new([
+        Column::text("PORT OF"),
+        Column::text("STATE"),
+        Column::number("SPEED"),
+        Column::text("ADDRESS"),
+        Column::text("NETWORK"),
+        Column::text("MODULE").drop_rank(2),
+        Column::text("ERRORS").wrap_to(16).drop_rank(1),
+    ]);
+    let mut some = false;
+    for (at, accelerator) in source.machine.accelerators.iter().enumerate() {
+        let Some(port) = &accelerator.port else { continue };
+        some = true;
+        let module = match (port.module_present, port.module_temperature_c) {
+            (Some(false), _) => Some("none".to_owned()),
+            (_, Some(degrees)) => Some(format!("{degrees:.0}C")),
+            (present, None) => present.map(|_| "present".to_owned()),
+        };
+        table.row([
+            Cell::of(label(source, at)),
+            match port.up {
+                Some(true) => Cell::from("up").good(),
+                Some(false) => Cell::from("down").warning(),
+                None => Cell::unknown(),
+            },
+            Cell::of(port.speed_mbit_per_s.map(|speed| format!("{} Gb/s", words::rate(speed as f64 / 1000.0)))),
+            Cell::of(port.address.as_deref()),
+            match port.health.as_deref() {
+                Some("Success") => Cell::from("Success").good(),
+                word => Cell::of(word),
+            },
+            Cell::of(module),
+            errors(port),
+        ]);
+    }
+    if some { table.render(screen) + "\n" } else { String::new() }
+}
+
+/// The counters whose names speak of what went wrong, if they are not 0.
+fn errors(port: &AcceleratorPort) -> Cell {
+    if port.counters.is_empty() {
+        return Cell::unknown();
+    }
+    let bad = |name: &str| ["err", "bad", "rty", "drop", "discard"].iter().any(|word| name.contains(word));
+    let some: Vec<String> = port
+        .counters
+        .iter()
+        .filter(|(name, count)| **count > 0 && bad(name))
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect();
+    if some.is_empty() { Cell::from("none") } else { Cell::from(some.join(", ")).warning() }
 }
 
 /// Whether anything of a link is told.

@@ -1,6 +1,6 @@
 //! The rings and trees that are built over the accelerators, and the network device of each.
 
-use hcomm_cli::Screen;
+use hcomm_cli::{Screen, lines, wrap};
 use hcomm_topology::graph::{Graph, Ring, Tree};
 
 use crate::source::Source;
@@ -10,28 +10,28 @@ pub fn text(source: &Source, screen: Screen) -> String {
     let graph = &source.graph;
     let devices = graph.accelerators();
     let mut text = match devices.len() {
-        0 => return words::wrap(&format!("No accelerator, so no ring: {}.", source.looked), screen),
-        1 => "One accelerator: no ring.\n".to_owned(),
+        0 => return wrap(&format!("No accelerator, so no ring: {}.", source.looked), screen),
+        1 => wrap("One accelerator: no ring.", screen),
         _ => String::new(),
     };
     for (number, ring) in graph.rings(&devices).iter().enumerate() {
-        text += &format!("Ring {number}: {}\n", describe(ring));
-        text += &words::lines("  ", &around(graph, ring), screen);
+        text += &wrap(&format!("Ring {number}: {}", describe(ring)), screen);
+        text += &lines("  ", "  ", around(graph, ring), screen);
     }
     if devices.len() > 1 {
         for (number, tree) in graph.trees(&devices).iter().enumerate() {
-            text += &format!("Tree {number}: root {}\n", tree.root.map_or("-".to_owned(), |at| label(graph, at)));
-            text += &words::lines("  ", &branches(graph, tree), screen);
+            let root = tree.root.map_or("-".to_owned(), |at| label(graph, at));
+            text += &wrap(&format!("Tree {number}: root {root}"), screen);
+            text += &lines("  ", "  ", branches(graph, tree), screen);
         }
     }
-    text += "Network device of each:\n";
+    text += &wrap("Network device of each:", screen);
     let nics = devices.iter().zip(graph.assign_nics(&devices)).map(|(device, nic)| match nic {
         Some(nic) => format!("{}: {} ({})", label(graph, *device), label(graph, nic), graph.relation(*device, nic)),
         None => format!("{}: -", label(graph, *device)),
     });
     let nics = nics.collect::<Vec<_>>().join(", ");
-    let words: Vec<String> = nics.split(' ').map(str::to_owned).collect();
-    text + &words::lines("  ", &words, screen)
+    text + &lines("  ", "  ", nics.split(' '), screen)
 }
 
 fn describe(ring: &Ring) -> String {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use hcomm_cli::values::check_sysroot;
 use hcomm_cli::{Failure, Result};
 use hcomm_topology::graph::Graph;
 use hcomm_topology::{Machine, Root};
@@ -30,18 +31,23 @@ impl Source {
                 )
             })?;
             let name = file.display().to_string();
-            let looked = format!("{name} names {} PCI functions", machine.pci.len());
+            let looked = format!("{name} names {}", functions(machine.pci.len()));
             return Ok(Source::of(machine, name, looked));
         }
         let (root, name) = match sysroot {
-            Some(folder) => (root(folder)?, folder.display().to_string()),
+            Some(folder) => {
+                check_sysroot("--sysroot", folder)?;
+                (Root::at(folder), folder.display().to_string())
+            }
             None => (Root::this_machine(), "this machine".to_owned()),
         };
         let machine = Machine::discover(&root);
-        let mut looked = match machine.pci.len() {
-            0 => format!("there are no PCI functions in {}", root.folder().join("sys/bus/pci/devices").display()),
-            1 => "1 PCI function was looked at".to_owned(),
-            n => format!("{n} PCI functions were looked at"),
+        let folder = "sys/bus/pci/devices";
+        let mut looked = match (machine.pci.len(), root.unreadable(folder)) {
+            (0, Some(why)) => why,
+            (0, None) => format!("there are no PCI functions in {}", root.folder().join(folder).display()),
+            (1, _) => "1 PCI function was looked at".to_owned(),
+            (n, _) => format!("{} were looked at", functions(n)),
         };
         if root.is_this_machine() {
             looked += "; the libraries and tools of NVIDIA (NVML) and Huawei (npu-smi) name none";
@@ -54,19 +60,6 @@ impl Source {
     }
 }
 
-/// A folder for `--sysroot`. An empty one is a machine of which nothing is known.
-fn root(folder: &Path) -> Result<Root> {
-    let refuse = |what: &str| {
-        let text = format!("--sysroot {}: {what}", folder.display());
-        Err(Failure::usage(text, "give the folder that holds the other machine's sys and proc"))
-    };
-    match std::fs::metadata(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => refuse("there is no such folder"),
-        Err(error) => refuse(&error.to_string()),
-        Ok(meta) if !meta.is_dir() => refuse("this is a file and no folder"),
-        Ok(_) => match std::fs::read_dir(folder) {
-            Err(error) => refuse(&error.to_string()),
-            Ok(_) => Ok(Root::at(folder)),
-        },
-    }
+fn functions(count: usize) -> String {
+    if count == 1 { "1 PCI function".to_owned() } else { format!("{count} PCI functions") }
 }

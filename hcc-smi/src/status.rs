@@ -1,6 +1,6 @@
 //! No arguments: accelerators, network devices, processors.
 
-use hcomm_cli::{Cell, Column, Screen, Table, printable};
+use hcomm_cli::{Cell, Column, Screen, Table, wrap};
 use hcomm_topology::{Accelerator, Health, Machine, RdmaPortState};
 
 use crate::source::Source;
@@ -11,12 +11,13 @@ pub const DEGRADED: &str = "! runs below what both of its ends can do; idle GPUs
 
 pub fn text(source: &Source, screen: Screen) -> String {
     let machine = &source.machine;
-    let host = &printable(machine.hostname.as_deref().unwrap_or("-"));
+    let host = machine.hostname.as_deref().unwrap_or("-");
     let arch = machine.arch.as_deref().unwrap_or("-");
-    let mut text = format!("hcc-smi {}  host {host}  {arch}  from {}\n\n", env!("CARGO_PKG_VERSION"), source.name);
+    let title = format!("hcc-smi {}  host {host}  {arch}  from {}", env!("CARGO_PKG_VERSION"), source.name);
+    let mut text = wrap(&title, screen) + "\n";
     let mut degraded = false;
     if machine.accelerators.is_empty() {
-        text += &words::wrap(&format!("No accelerator: {}.", source.looked), screen);
+        text += &wrap(&format!("No accelerator: {}.", source.looked), screen);
     } else {
         text += &accelerators(machine, screen, &mut degraded);
     }
@@ -26,7 +27,7 @@ pub fn text(source: &Source, screen: Screen) -> String {
     text += &processors(machine, screen);
     if degraded {
         text += "\n";
-        text += &words::wrap(DEGRADED, screen);
+        text += &wrap(DEGRADED, screen);
     }
     text + &notes(machine, screen)
 }
@@ -97,7 +98,7 @@ fn network(source: &Source, screen: Screen, degraded: &mut bool) -> String {
     let machine = &source.machine;
     let nics = source.graph.nics();
     if nics.is_empty() {
-        return "No network device.\n".to_owned();
+        return wrap("No network device.", screen);
     }
     let mut table = Table::new([
         Column::text("NIC"),
@@ -152,7 +153,7 @@ fn state(machine: &Machine, names: &[String]) -> Cell {
 pub fn processors(machine: &Machine, screen: Screen) -> String {
     let cpus = &machine.cpus;
     if cpus.present.is_empty() && cpus.threads.is_empty() && machine.numa.is_empty() {
-        return "Processors: not known\n".to_owned();
+        return wrap("Processors: not known", screen);
     }
     let count = |n: usize, one: &str| match n {
         0 => format!("- {one}s"),
@@ -175,16 +176,20 @@ pub fn processors(machine: &Machine, screen: Screen) -> String {
     if let Some(quota) = cpus.quota {
         text += &format!(", time of {}", count(quota as usize, "processor"));
     }
-    text = words::wrap(&text, screen);
+    text = wrap(&text, screen);
     for node in &machine.numa {
         let memory = node.memory_bytes.map_or("-".to_owned(), words::memory);
-        let cpus = if node.cpus.is_empty() { "no processors".to_owned() } else { format!("processors {}", node.cpus) };
-        text += &words::wrap(&format!("NUMA node {}: {cpus}, memory {memory}", node.id), screen);
+        let cpus = match &node.cpus {
+            None => "processors -".to_owned(),
+            Some(cpus) if cpus.is_empty() => "no processors".to_owned(),
+            Some(cpus) => format!("processors {cpus}"),
+        };
+        text += &wrap(&format!("NUMA node {}: {cpus}, memory {memory}", node.id), screen);
     }
     text
 }
 
 /// What could not be read.
 pub fn notes(machine: &Machine, screen: Screen) -> String {
-    machine.notes.iter().map(|note| words::wrap(&format!("note: {note}"), screen)).collect()
+    machine.notes.iter().map(|note| wrap(&format!("note: {note}"), screen)).collect()
 }

@@ -1,6 +1,6 @@
 //! The matrix of relations, laid out as `nvidia-smi topo -m` has it.
 
-use hcomm_cli::{Screen, printable};
+use hcomm_cli::{Screen, lines, printable, table::shorten, wrap};
 use hcomm_topology::graph::{Device, DeviceKind, Graph, Relation};
 use hcomm_topology::{CpuSet, Machine, NumaNode};
 
@@ -10,15 +10,15 @@ use crate::words;
 pub fn text(source: &Source, screen: Screen) -> String {
     let graph = &source.graph;
     if graph.devices().is_empty() {
-        return words::wrap(&format!("No accelerator and no network device: {}.", source.looked), screen);
+        return wrap(&format!("No accelerator and no network device: {}.", source.looked), screen);
     }
     let mut text = String::new();
     if graph.accelerators().is_empty() {
-        text += &words::wrap(&format!("No accelerator: {}.", source.looked), screen);
+        text += &wrap(&format!("No accelerator: {}.", source.looked), screen);
         text += "\n";
     }
     text += &matrix(&source.machine, graph, screen);
-    text += &legend(graph);
+    text += &legend(graph, screen);
     text + &crate::status::notes(&source.machine, screen)
 }
 
@@ -67,7 +67,7 @@ fn matrix(machine: &Machine, graph: &Graph, screen: Screen) -> String {
                 let cell = cell.map(String::as_str).unwrap_or_default();
                 line += &format!("{cell:<width$}", width = strip.width() + GAP);
             }
-            text += line.trim_end();
+            text += &shorten(line.trim_end(), most);
             text.push('\n');
         }
         text.push('\n');
@@ -82,18 +82,20 @@ fn cell(relation: Relation) -> String {
 /// Processors next to a device: as its function says, else those of its node.
 pub fn cpus<'a>(machine: &'a Machine, device: &Device) -> Option<&'a CpuSet> {
     let function = words::function(machine, device.pci);
-    let node = |id: u32| machine.numa.iter().find(|node: &&NumaNode| node.id == id).map(|node| &node.cpus);
+    let node = |id: u32| machine.numa.iter().find(|node: &&NumaNode| node.id == id)?.cpus.as_ref();
     let own = function.and_then(|function| function.local_cpus.as_ref());
     own.or_else(|| device.numa_node.and_then(node)).filter(|cpus| !cpus.is_empty())
 }
 
 /// The words that are in the matrix, and the names of network devices.
-fn legend(graph: &Graph) -> String {
+fn legend(graph: &Graph, screen: Screen) -> String {
     let n = graph.devices().len();
     let seen: Vec<Relation> =
         (0..n).flat_map(|a| (0..n).map(move |b| (a, b))).map(|(a, b)| graph.relation(a, b)).collect();
     let mut text = "Legend:\n\n".to_owned();
-    let mut explain = |word: &str, meaning: &str| text += &format!("  {word:<7} = {meaning}\n");
+    let mut explain = |word: &str, meaning: &str| {
+        text += &lines(&format!("  {word:<7} = "), "            ", meaning.split(' '), screen);
+    };
     explain("X", "the device itself");
     let words = [
         (Relation::Sys, "over the bus between NUMA nodes"),
@@ -135,7 +137,7 @@ fn legend(graph: &Graph) -> String {
                 names = if names.is_empty() { address.to_string() } else { format!("{names} ({address})") };
             }
             let names = if names.is_empty() { "-".to_owned() } else { printable(&names) };
-            text += &format!("  {}: {names}\n", nic.label);
+            text += &lines(&format!("  {}: ", nic.label), "    ", names.split(' '), screen);
         }
     }
     text

@@ -1,7 +1,5 @@
 //! Values as people write them.
 
-use hcomm_cli::{Screen, printable};
-
 use hcomm_topology::{
     Accelerator, AcceleratorKind, LinkKind, Machine, PciAddress, PciFunction, Vendor, degraded, possible,
 };
@@ -141,33 +139,6 @@ pub fn rate(gb_per_s: f64) -> String {
     }
 }
 
-/// A sentence in lines that fit.
-pub fn wrap(text: &str, screen: Screen) -> String {
-    let words: Vec<String> = printable(text).split(' ').map(str::to_owned).collect();
-    lines("", &words, screen)
-}
-
-/// Words in lines that fit, indented; a word that is longer than a line is left whole.
-pub fn lines(indent: &str, words: &[String], screen: Screen) -> String {
-    let most = screen.width.unwrap_or(usize::MAX);
-    let mut text = String::new();
-    let mut line = String::new();
-    for word in words {
-        if !line.is_empty() && indent.len() + line.chars().count() + 1 + word.chars().count() > most {
-            text += &format!("{indent}{line}\n");
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line += word;
-    }
-    if !line.is_empty() {
-        text += &format!("{indent}{line}\n");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,14 +181,5 @@ mod tests {
         assert_eq!(accelerator(Some(Vendor::Amd), gpu, Some("AMD Instinct MI300X")), "AMD Instinct MI300X");
         assert_eq!(accelerator(Some(Vendor::Huawei), npu, None), "Huawei NPU");
         assert_eq!(accelerator(None, AcceleratorKind::Other, None), "accelerator");
-    }
-
-    #[test]
-    fn lines_fit() {
-        let words: Vec<String> = ["GPU0 -NV12->", "GPU1 -NV12->", "GPU0"].map(str::to_owned).to_vec();
-        let narrow = Screen { color: false, width: Some(20) };
-        assert_eq!(lines("  ", &words, narrow), "  GPU0 -NV12->\n  GPU1 -NV12-> GPU0\n");
-        assert_eq!(lines("  ", &words, Screen::plain()), "  GPU0 -NV12-> GPU1 -NV12-> GPU0\n");
-        assert_eq!(wrap("a long word: aaaaaaaaaaaaaaaaaaaaaaaa", narrow), "a long word:\naaaaaaaaaaaaaaaaaaaaaaaa\n");
     }
 }

@@ -12,4 +12,4 @@ pub use failure::{Failure, Result};
 pub use program::{Print, end, parse};
 pub use screen::{Readers, Screen, write};
 pub use table::{Cell, Column, Table};
-pub use words::{printable, ranges, shell_word};
+pub use words::{lines, printable, ranges, shell_word, wrap};

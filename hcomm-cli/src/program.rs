@@ -1,6 +1,6 @@
 //! The beginning and the end of a program.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -17,9 +17,15 @@ pub fn parse<C: Parser>() -> std::result::Result<C, ExitCode> {
     // Threads and children inherit it.
     let _ = SigSet::from(Signal::SIGXFSZ).thread_block();
     C::try_parse().map_err(|error| {
-        // A closed pipe is nobody's fault.
-        let _ = error.print();
-        ExitCode::from(error.exit_code() as u8)
+        if error.use_stderr() {
+            let _ = error.print();
+            return ExitCode::from(error.exit_code() as u8);
+        }
+        let text = error.render();
+        let color = std::io::stdout().is_terminal() && !screen::is_plain(false);
+        let text = if color { text.ansi().to_string() } else { text.to_string() };
+        // A closed pipe is nobody's fault; a full disk is a failure.
+        end(C::command().get_name(), screen::write(text).map(|_| ExitCode::SUCCESS))
     })
 }
 

@@ -1,7 +1,7 @@
-//! Tables that fit: into a narrow terminal by leaving out what matters least, never by wrapping.
+//! Tables that fit: into a narrow terminal by leaving out what matters least, and by breaking the lines of sentences inside their column.
 
 use crate::screen::Screen;
-use crate::words::printable;
+use crate::words::{printable, wrap};
 
 /// Space between columns.
 const GAP: usize = 2;
@@ -13,12 +13,13 @@ pub struct Column {
     right: bool,
     rank: u8,
     least: Option<usize>,
+    wraps: bool,
 }
 
 impl Column {
     /// Text, with its begin at the left.
     pub fn text(title: &'static str) -> Column {
-        Column { title, right: false, rank: 0, least: None }
+        Column { title, right: false, rank: 0, least: None, wraps: false }
     }
 
     /// Numbers, with their ends at the right.
@@ -36,6 +37,12 @@ impl Column {
     #[must_use]
     pub fn shrink_to(self, least: usize) -> Column {
         Column { least: Some(least.max(1)), ..self }
+    }
+
+    /// Holds sentences, which take several lines where space is short; the column is made no narrower than so many characters.
+    #[must_use]
+    pub fn wrap_to(self, least: usize) -> Column {
+        Column { wraps: true, ..self.shrink_to(least) }
     }
 }
 
@@ -90,6 +97,12 @@ impl Cell {
     #[must_use]
     pub fn faint(self) -> Cell {
         Cell { tone: Tone::Faint, ..self }
+    }
+
+    /// One line for each that a sentence takes in `width` characters.
+    fn wrapped(&self, width: usize) -> Vec<Cell> {
+        let text = wrap(&self.text, Screen { color: false, width: Some(width) });
+        text.lines().map(|line| Cell { text: line.to_owned(), tone: self.tone }).collect()
     }
 
     /// The text in `width` characters; escape sequences are not counted.
@@ -155,12 +168,22 @@ impl Table {
         let titles: Vec<Cell> = self.columns.iter().map(|column| Cell::from(column.title)).collect();
         let mut text = String::new();
         for cells in std::iter::once(&titles).chain(&self.rows) {
-            let fitted = shown
+            let lines: Vec<Vec<Cell>> = shown
                 .iter()
                 .zip(&widths)
-                .map(|(&column, &width)| cells[column].fit(width, self.columns[column].right, screen.color));
-            text += fitted.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end();
-            text.push('\n');
+                .map(|(&column, &width)| {
+                    let cell = &cells[column];
+                    if self.columns[column].wraps { cell.wrapped(width) } else { vec![cell.clone()] }
+                })
+                .collect();
+            for line in 0..lines.iter().map(Vec::len).max().unwrap_or(1).max(1) {
+                let fitted = shown.iter().zip(&widths).zip(&lines).map(|((&column, &width), cells)| {
+                    let cell = cells.get(line).cloned().unwrap_or_default();
+                    cell.fit(width, self.columns[column].right, screen.color)
+                });
+                text += fitted.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end();
+                text.push('\n');
+            }
         }
         let gone = |column: &usize| !shown.contains(column);
         let left_out: Vec<&str> =
@@ -181,18 +204,16 @@ impl Table {
         self.columns[column].least.map_or(natural[column], |least| least.min(natural[column]))
     }
 
-    /// The columns that stay.
+    /// The columns that stay: where all that may go are gone and it is still too wide, the last go too, but for one.
     fn shown(&self, natural: &[usize], width: usize) -> Vec<usize> {
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
         let needed = |shown: &[usize]| {
             shown.iter().map(|&column| self.least(column, natural)).sum::<usize>() + GAP * shown.len().saturating_sub(1)
         };
-        while needed(&shown) > width {
-            let last = (0..shown.len()).rev().max_by_key(|&at| self.columns[shown[at]].rank);
-            match last.filter(|&at| self.columns[shown[at]].rank > 0) {
-                Some(at) => shown.remove(at),
-                None => break,
-            };
+        while shown.len() > 1 && needed(&shown) > width {
+            // max_by_key gives the last of equals.
+            let last = (0..shown.len()).max_by_key(|&at| self.columns[shown[at]].rank);
+            shown.remove(last.unwrap_or(0));
         }
         shown
     }
@@ -202,7 +223,7 @@ impl Table {
         let mut widths: Vec<usize> = shown.iter().map(|&column| natural[column]).collect();
         let gaps = GAP * shown.len().saturating_sub(1);
         while widths.iter().sum::<usize>() + gaps > width {
-            let can = |at: &usize| widths[*at] > self.least(shown[*at], natural);
+            let can = |at: &usize| widths[*at] > if shown.len() > 1 { self.least(shown[*at], natural) } else { 1 };
             let Some(at) = (0..widths.len()).filter(can).max_by_key(|&at| widths[at]) else { break };
             widths[at] -= 1;
         }
@@ -255,13 +276,25 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_wider_than_the_screen_down_to_the_least() {
-        for width in 14..60 {
+    fn no_line_is_wider_than_the_screen() {
+        for width in 1..60 {
             for line in at(width).lines() {
                 assert!(line.chars().count() <= width, "{width}: {line:?}");
             }
         }
-        let _ = (0..14).map(at).collect::<Vec<_>>();
+        assert_eq!(at(5), "NAME\neth0\nib0\n(too~\n");
+        assert!(!at(0).is_empty(), "no room at all, and no panic");
+    }
+
+    #[test]
+    fn sentences_take_several_lines() {
+        let mut table = Table::new([Column::text("CHECK"), Column::text("FOUND").wrap_to(10), Column::number("N")]);
+        table.row([Cell::from("mtu"), Cell::from("differs on two of the links").bad(), Cell::from("7")]);
+        let text = table.render(Screen { color: false, width: Some(20) });
+        assert_eq!(text, "CHECK  FOUND       N\nmtu    differs on  7\n       two of the\n       links\n");
+        assert_eq!(table.render(Screen::plain()).lines().count(), 2);
+        let colored = table.render(Screen { color: true, width: Some(20) });
+        assert_eq!(colored.matches("\x1b[31m").count(), 3, "each line has its colour: {colored:?}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Names that came out of files, in words that people read and in commands that they paste.
 
+use crate::screen::Screen;
+
 /// `text` with a `?` for each control character: a name must not move the cursor, nor begin a line.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
@@ -12,6 +14,36 @@ pub fn shell_word(name: &str) -> String {
         return name.to_owned();
     }
     format!("'{}'", name.replace('\'', r"'\''"))
+}
+
+/// A sentence in lines that fit, those after the first indented.
+pub fn wrap(text: &str, screen: Screen) -> String {
+    lines("", "", printable(text).split(' '), screen)
+}
+
+/// Words in lines that fit, the first after `first`, the others after `rest`. A word that is longer than a line is left whole, so that it
+/// can be copied.
+pub fn lines<W: AsRef<str>>(first: &str, rest: &str, words: impl IntoIterator<Item = W>, screen: Screen) -> String {
+    let most = screen.width.unwrap_or(usize::MAX);
+    let (mut text, mut line, mut empty) = (String::new(), first.to_owned(), true);
+    for word in words {
+        let word = word.as_ref();
+        if !empty && line.chars().count() + 1 + word.chars().count() > most {
+            text += line.trim_end();
+            text.push('\n');
+            (line, empty) = (rest.to_owned(), true);
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line += word;
+        empty = false;
+    }
+    if !empty {
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
 }
 
 /// Ranks (or other numbers), in rising order, as `0-3, 7`; those beyond a dozen ranges are counted only.
@@ -38,6 +70,20 @@ pub fn ranges(numbers: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_fit_whatever_the_width() {
+        let screen = |width| Screen { color: false, width: Some(width) };
+        let text = "one three, and averyveryverylongword at the end";
+        assert_eq!(wrap(text, screen(200)), format!("{text}\n"));
+        assert_eq!(lines("- ", "  ", ["aa", "bb", "cc"], screen(7)), "- aa bb\n  cc\n");
+        for width in 1..60 {
+            for line in wrap(text, screen(width)).lines() {
+                assert!(line.chars().count() <= width || !line.contains(' '), "{width}: {line}");
+            }
+        }
+        assert_eq!(lines("", "", [""; 0], screen(9)), "");
+    }
 
     #[test]
     fn numbers_are_folded_into_ranges() {

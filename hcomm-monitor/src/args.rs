@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -15,6 +16,9 @@ Examples:
   hcomm-monitor --log --job train       of the jobs whose names begin so
   hcomm-monitor --once                  how the jobs are now
   hcomm-monitor --json | jq -c '.jobs[].stalls[]'
+  hcomm-monitor --trace run.json        open run.json in ui.perfetto.dev
+  hcomm-monitor --record run.rec        then: hcomm-monitor --replay run.rec
+  hcomm-monitor --prometheus 127.0.0.1:9400
 
 The columns of --log:
   TIME      when the first rank began, in local time
@@ -63,6 +67,23 @@ pub struct Watch {
     /// --log as CSV; with --once the operations by kind and size
     #[arg(long, help_heading = "Output")]
     pub csv: bool,
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, and show nothing unless told to. Port 0 takes a free one
+    ///
+    /// Whoever reaches the address can read them: 127.0.0.1 keeps them on this host.
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once", help_heading = "Export")]
+    pub prometheus: Option<String>,
+    /// Write the calls into a new file that Perfetto and Chrome open
+    #[arg(long, value_name = "FILE", help_heading = "Export")]
+    pub trace: Option<PathBuf>,
+    /// Write all that is seen into a new file, for --replay
+    #[arg(long, value_name = "FILE", help_heading = "Export")]
+    pub record: Option<PathBuf>,
+    /// Where the files of --trace and --record end at the latest
+    #[arg(long, value_name = "SIZE", value_parser = values::size, default_value = "1G", help_heading = "Export")]
+    pub max_size: u64,
+    /// Show what --record has written instead of what happens now
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "job", "duration", "record", "prometheus"])]
+    pub replay: Option<PathBuf>,
     /// No colours; as do NO_COLOR and TERM=dumb
     #[arg(long, help_heading = "Output")]
     pub no_color: bool,

@@ -40,7 +40,7 @@ pub struct Cli {
     #[arg(short, long, value_name = "DURATION", value_parser = values::duration, global = true)]
     pub interval: Option<Duration>,
     /// End after so many intervals
-    #[arg(long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "interval", value_parser = values::count)]
     pub count: Option<u64>,
     /// Only what is not well
     #[arg(long)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hcomm_topology::NicKind;
-use hcomm_topology::net::{Counters, Difference};
+use hcomm_topology::net::{Counters, Difference, Route};
 use serde_json::{Value, json};
 
 use crate::View;
@@ -11,6 +11,7 @@ use crate::jobs::{Job, Path};
 use crate::links::{Device, Health, Link, gid_address};
 use crate::sample::{DROPS, ERRORS, RECEIVED, RETRANSMITS, SENT, Tcp};
 use crate::units::rounded;
+use crate::ways::Ways;
 
 /// What every document begins with.
 pub fn head(root: &hcomm_topology::Root) -> Value {
@@ -28,7 +29,9 @@ pub fn listing(view: &View<'_>, pretty: bool) -> String {
     let growth = view.growth.as_ref();
     document["interval_s"] = json!(growth.map(|growth| rounded(growth.seconds, 6)));
     document["links"] = view.links.iter().map(|link| link_object(view, link)).collect();
-    document["shared_networks"] = json!(view.routes.shared());
+    document["default_routes"] = json!(view.ways.default);
+    document["routes"] = view.ways.tables.all.iter().map(|route| route_object(&view.ways, route)).collect();
+    document["shared_networks"] = json!(view.ways.shared);
     document["tcp"] = json!({
         "segments_sent": view.sample.tcp().map(|tcp| tcp.sent),
         "segments_retransmitted": view.sample.tcp().map(|tcp| tcp.again),
@@ -39,6 +42,23 @@ pub fn listing(view: &View<'_>, pretty: bool) -> String {
         |(path, reason): &(PathBuf, String)| json!({ "file": path.display().to_string(), "reason": reason });
     document["unreadable"] = view.jobs.unreadable.iter().map(unreadable).collect();
     if pretty { format!("{document:#}\n") } else { format!("{document}\n") }
+}
+
+/// A route of the main table, and whether it is the one of its network that packets take.
+fn route_object(ways: &Ways, route: &Route) -> Value {
+    let network = route.network();
+    let shared = ways.shared.iter().find(|shared| shared.network == network);
+    let alike = ways.tables.all.iter().filter(|other| other.network() == network && !other.reject);
+    let first = alike.min_by_key(|other| other.metric).map(|other| &other.interface);
+    let used = shared.and_then(|shared| shared.interfaces.first()).or(first);
+    json!({
+        "network": network,
+        "interface": route.interface,
+        "gateway": route.gateway,
+        "metric": route.metric,
+        "reject": route.reject,
+        "in_use": !route.reject && used == Some(&route.interface),
+    })
 }
 
 fn job_object(job: &Job) -> Value {

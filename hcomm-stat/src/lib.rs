@@ -15,19 +15,21 @@ mod sample;
 mod show;
 mod show_jobs;
 mod units;
+mod ways;
 
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hcomm_cli::{Failure, Readers, Result, Screen, write};
+use hcomm_cli::values::check_sysroot;
+use hcomm_cli::{Readers, Result, Screen, write};
 use hcomm_topology::Root;
-use hcomm_topology::net::Routes;
 
 use args::{Cli, Command};
 use jobs::Jobs;
 use links::{Health, Link};
 use sample::{Growth, Sample};
+use ways::Ways;
 
 /// How long rates are measured where no interval is given.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -55,10 +57,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
 
 fn root(cli: &Cli) -> Result<Root> {
     let Some(folder) = &cli.sysroot else { return Ok(Root::this_machine()) };
-    if !folder.is_dir() {
-        let text = format!("--sysroot {}: no such folder", folder.display());
-        return Err(Failure::usage(text, "give the folder that holds a machine's sys and proc"));
-    }
+    check_sysroot("--sysroot", folder)?;
     Ok(Root::at(folder))
 }
 
@@ -66,7 +65,7 @@ fn root(cli: &Cli) -> Result<Root> {
 struct View<'a> {
     root: &'a Root,
     links: Vec<Link>,
-    routes: Routes,
+    ways: Ways,
     sample: Sample,
     /// Since the sample before; `None` where there is none.
     growth: Option<Growth>,
@@ -82,8 +81,9 @@ impl View<'_> {
         let links = links::read(root);
         let sample = Sample::take(root, &links);
         let growth = before.map(|before| Growth::between(before, &sample));
+        let ways = Ways::read(root, &links);
         let jobs = if root.is_this_machine() { Jobs::read() } else { Jobs::default() };
-        View { root, links, routes: Routes::read(root), sample, growth, jobs, left_out: 0, unknown: 0 }
+        View { root, links, ways, sample, growth, jobs, left_out: 0, unknown: 0 }
     }
 
     /// Leaves what is not well.

@@ -45,15 +45,36 @@ pub fn read(root: &Root) -> Vec<Link> {
     let nics = read_nics(root);
     let interface = |nic: &Nic| {
         let set_up = root.hex(format!("sys/class/net/{}/flags", nic.name)).map(|flags| flags & SET_UP != 0);
-        Link { name: nic.name.clone(), health: interface_health(nic, set_up), device: Device::Interface(nic.clone()) }
+        let below = below(root, &nic.name, &nics);
+        let health = interface_health(nic, set_up, below.as_deref());
+        Link { name: nic.name.clone(), health, device: Device::Interface(nic.clone()) }
     };
-    let port = |port: RdmaPort| {
+    let port = |mut port: RdmaPort| {
+        // A function with one port has one interface.
+        let mut own = nics.iter().filter(|nic| nic.pci.is_some() && nic.pci == port.pci);
+        if let (true, Some(only), None) = (port.interfaces.is_empty(), own.next(), own.next()) {
+            port.interfaces.push(only.name.clone());
+        }
         let gids = read_gids(root, &port.device, port.port);
         let health = port_health(&port);
         Link { name: format!("{}:{}", port.device, port.port), health, device: Device::Port(port, gids) }
     };
     let real = nics.iter().filter(|nic| nic.kind != NicKind::Loopback);
     real.map(interface).chain(read_rdma(root).into_iter().map(port)).collect()
+}
+
+/// What an interface runs on, or (of a pair) its other end, if that is here.
+fn below(root: &Root, name: &str, nics: &[Nic]) -> Option<String> {
+    let folder = |name: &str| format!("sys/class/net/{name}");
+    let lower = root.list(folder(name)).iter().find_map(|entry| entry.strip_prefix("lower_").map(str::to_owned));
+    let number = |name: &str, file: &str| root.number::<u32>(format!("{}/{file}", folder(name)));
+    // Numbers of another namespace may be those of anybody here; but nobody else names us in turn.
+    let ends = |other: &&Nic| {
+        let there =
+            number(&other.name, "ifindex").is_some() && number(&other.name, "ifindex") == number(name, "iflink");
+        there && other.name != name && number(&other.name, "iflink") == number(name, "ifindex")
+    };
+    lower.or_else(|| nics.iter().find(ends).map(|other| other.name.clone()))
 }
 
 impl Link {
@@ -144,7 +165,7 @@ fn unwell(reason: impl Into<String>, fix: impl Into<String>) -> Health {
 }
 
 /// By operational state (RFC 2863, kernel documentation `networking/operstates`), carrier, and whether it is set up at all.
-fn interface_health(nic: &Nic, set_up: Option<bool>) -> Health {
+fn interface_health(nic: &Nic, set_up: Option<bool>, below: Option<&str>) -> Health {
     let name = &shell_word(&nic.name);
     let meant_to_run = matches!(nic.kind, NicKind::Physical | NicKind::Bond | NicKind::Vlan);
     if set_up == Some(false) {
@@ -162,7 +183,10 @@ fn interface_health(nic: &Nic, set_up: Option<bool>) -> Health {
         Some("down") => unwell("no carrier", cable()),
         Some("lowerlayerdown") => unwell(
             "what it runs on, or its other end, is down",
-            format!("ip -d link show {name}; then ip link set OTHER up"),
+            match below {
+                Some(below) => format!("ip link set {} up", shell_word(below)),
+                None => format!("ip -d link show {name} says what that is: set it up"),
+            },
         ),
         Some("dormant") => {
             unwell("waits for an event, such as 802.1X authentication", format!("ip -d link show {name}"))
@@ -180,7 +204,10 @@ fn interface_health(nic: &Nic, set_up: Option<bool>) -> Health {
 fn port_health(port: &RdmaPort) -> Health {
     let infiniband = port.link_layer.as_deref() == Some("InfiniBand");
     let (device, number) = (&port.device, port.port);
-    let interface = &port.interfaces.first().map_or("INTERFACE".to_owned(), |name| shell_word(name));
+    let set_up = match port.interfaces.first() {
+        Some(name) => format!("ip link set {} up", shell_word(name)),
+        None => format!("set its interface up, which rdma link show {device}/{number} names"),
+    };
     match port.state {
         None => Health::Unknown,
         Some(RdmaPortState::Active) if infiniband && port.lid == Some(0) => {
@@ -195,9 +222,7 @@ fn port_health(port: &RdmaPort) -> Health {
             "the cable is up, but no subnet manager has set up the port",
             "start one (systemctl start opensm), or look why the fabric's does not reach it: sminfo",
         ),
-        Some(RdmaPortState::Init) => {
-            unwell("the cable is up, the port is not set up yet", format!("ip link set {interface} up"))
-        }
+        Some(RdmaPortState::Init) => unwell("the cable is up, the port is not set up yet", set_up),
         Some(RdmaPortState::Armed) => unwell(
             "set up by the subnet manager, but not made active",
             "look at the subnet manager (sminfo); one packet from the other end makes it active",
@@ -209,7 +234,7 @@ fn port_health(port: &RdmaPort) -> Health {
             Some("Disabled") if infiniband => {
                 unwell("disabled", format!("ibportstate -C {device} -P {number} -D 0 {number} enable"))
             }
-            Some("Disabled") => unwell("disabled", format!("ip link set {interface} up")),
+            Some("Disabled") => unwell("disabled", set_up),
             Some("Sleep") => unwell("asleep, to save power", format!("rdma link show {device}/{number}")),
             Some("LinkErrorRecovery") => unwell("recovering from errors", "look at the cable: mlxlink"),
             _ => unwell("down", "look at cable, transceiver and the switch's port"),
@@ -231,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_is_down_by_design_makes_no_noise() {
-        let health = |kind, state, carrier, set_up| interface_health(&nic(kind, state, carrier), set_up);
+        let health = |kind, state, carrier, set_up| interface_health(&nic(kind, state, carrier), set_up, None);
         assert_eq!(health(NicKind::Physical, "up", Some(true), Some(true)), Health::Well);
         assert_eq!(health(NicKind::Virtual, "unknown", Some(true), Some(true)), Health::Well);
         assert!(matches!(health(NicKind::Bridge, "down", Some(false), Some(true)), Health::Idle(_)), "docker0");
@@ -244,6 +269,9 @@ mod tests {
             "the other end of a veth"
         );
         assert_eq!(health(NicKind::Physical, "unknown", None, None), Health::Unknown);
+        let lower = nic(NicKind::Vlan, "lowerlayerdown", Some(false));
+        let Health::Unwell { fix, .. } = interface_health(&lower, Some(true), Some("eth 1")) else { panic!() };
+        assert_eq!(fix, "ip link set 'eth 1' up", "what is known is named");
     }
 
     /// F13: INIT, ARMED, DOWN each with its own hint.

@@ -1,21 +1,23 @@
 //! Links as a table.
 
-use hcomm_cli::{Cell, Column, Screen, Table, printable};
-use hcomm_topology::net::Counters;
+use hcomm_cli::{Cell, Column, Screen, Table, lines, printable};
+use hcomm_topology::net::{Counters, Way};
 
 use crate::View;
 use crate::links::{Device, Health, Link};
 use crate::sample::{DROPS, ERRORS, Growth, RECEIVED, RETRANSMITS, SENT, Tcp};
 use crate::show_jobs;
 use crate::units;
+use crate::ways::Shared;
 
 /// All links with totals, and what there is to say of them.
 pub fn listing(view: &View<'_>, down: bool, screen: Screen) -> String {
-    let mut text = if view.links.is_empty() { no_links(view, down) } else { table(view, false, screen) };
-    text += &causes(view);
+    let mut text = if view.links.is_empty() { no_links(view, down, screen) } else { table(view, false, screen) };
+    text += &causes(view, screen);
     if !down {
-        text += &shared_networks(view);
-        text += &view.sample.tcp().map(|tcp| tcp_line(tcp, "since start-up")).unwrap_or_default();
+        text += &shared_networks(view, screen);
+        text += &default_routes(view, screen);
+        text += &view.sample.tcp().map(|tcp| tcp_line(tcp, "since start-up", screen)).unwrap_or_default();
         text += &paths(view, screen);
     }
     text
@@ -23,14 +25,15 @@ pub fn listing(view: &View<'_>, down: bool, screen: Screen) -> String {
 
 /// What changed in an interval.
 pub fn changes(view: &View<'_>, first: bool, screen: Screen) -> String {
-    let mut text = if view.links.is_empty() { no_links(view, view.left_out > 0) } else { table(view, true, screen) };
+    let none = || no_links(view, view.left_out > 0, screen);
+    let mut text = if view.links.is_empty() { none() } else { table(view, true, screen) };
     if first {
-        text += &causes(view);
-        text += &shared_networks(view);
+        text += &causes(view, screen);
+        text += &shared_networks(view, screen);
     }
     if let Some(growth) = &view.growth {
         let when = format!("in {:.1} s", growth.seconds);
-        text += &growth.tcp.map(|tcp| tcp_line(tcp, &when)).unwrap_or_default();
+        text += &growth.tcp.map(|tcp| tcp_line(tcp, &when, screen)).unwrap_or_default();
     }
     if view.left_out == 0 {
         text += &paths(view, screen);
@@ -44,23 +47,29 @@ fn paths(view: &View<'_>, screen: Screen) -> String {
     if text.is_empty() { text } else { format!("\n{text}") }
 }
 
-fn no_links(view: &View<'_>, down: bool) -> String {
+fn no_links(view: &View<'_>, down: bool, screen: Screen) -> String {
     if down && view.left_out > 0 {
-        return match view.unknown {
-            0 => "all links are well\n".to_owned(),
+        let text = match view.unknown {
+            0 => "all links are well".to_owned(),
             unknown => {
-                format!("no link is known not to be well; of {unknown} the system tells no state: hcomm-stat -l\n")
+                format!("no link is known not to be well; of {unknown} the system tells no state: hcomm-stat -l")
             }
         };
+        return sentence_lines(&text, screen);
     }
-    let folder = view.root.folder();
-    format!("no links: nothing in {0}/sys/class/net but loopback, nor in {0}/sys/class/infiniband\n", folder.display())
-        .replace("//", "/")
+    let (net, rdma) = ("sys/class/net", "sys/class/infiniband");
+    let unreadable: Vec<String> = [net, rdma].into_iter().filter_map(|folder| view.root.unreadable(folder)).collect();
+    let place = |folder: &str| view.root.folder().join(folder).display().to_string();
+    let why = match unreadable.first() {
+        Some(why) => why.clone(),
+        None => format!("nothing in {} but loopback, nor in {}", place(net), place(rdma)),
+    };
+    sentence_lines(&format!("no links: {why}"), screen)
 }
 
-fn tcp_line(tcp: Tcp, when: &str) -> String {
+fn tcp_line(tcp: Tcp, when: &str, screen: Screen) -> String {
     let percent = tcp.percent().map_or_else(String::new, |percent| format!(" ({percent:.2} %)"));
-    format!("TCP: {} of {} segments sent again{percent} {when}\n", tcp.again, tcp.sent)
+    sentence_lines(&format!("TCP: {} of {} segments sent again{percent} {when}", tcp.again, tcp.sent), screen)
 }
 
 fn table(view: &View<'_>, changes: bool, screen: Screen) -> String {
@@ -174,28 +183,47 @@ fn has_stopped(counters: Option<&Counters>, names: &[&str]) -> bool {
 }
 
 /// What is not well, why, and what to do.
-fn causes(view: &View<'_>) -> String {
-    let mut text = String::new();
-    for link in &view.links {
-        if let Health::Unwell { reason, fix } = &link.health {
-            text += &printable(&format!("{}: {reason}; {fix}", link.name));
-            text.push('\n');
+fn causes(view: &View<'_>, screen: Screen) -> String {
+    let cause = |link: &Link| match &link.health {
+        Health::Unwell { reason, fix } => {
+            sentence_lines(&format!("{}: {reason}; {fix}", printable(&link.name)), screen)
         }
-    }
-    text
+        _ => String::new(),
+    };
+    view.links.iter().map(cause).collect()
 }
 
 /// F06: networks that two links share, and which of them is used.
-fn shared_networks(view: &View<'_>) -> String {
-    let mut text = String::new();
-    for shared in view.routes.shared() {
-        let Some((used, others)) = shared.interfaces.split_first() else { continue };
-        text += &printable(&format!(
-            "{} is on {} and {used}: packets to it leave by {used}; give each link a network of its own, or rules (ip rule)",
-            shared.network,
-            others.join(", "),
-        ));
-        text.push('\n');
-    }
-    text
+fn shared_networks(view: &View<'_>, screen: Screen) -> String {
+    let sentence = |shared: &Shared| {
+        let (used, others) = shared.interfaces.split_first()?;
+        let (network, others) = (&shared.network, others.join(", "));
+        Some(if shared.is_sorted_out() {
+            format!("{network} is on {others} and {used}; rules send what comes from the address of each by that link")
+        } else {
+            format!(
+                "{network} is on {others} and {used}: packets to it leave by {used}; give each link a network of its own, or rules (ip rule)"
+            )
+        })
+    };
+    view.ways.shared.iter().filter_map(sentence).map(|text| sentence_lines(&text, screen)).collect()
+}
+
+/// The way to everywhere else.
+fn default_routes(view: &View<'_>, screen: Screen) -> String {
+    let way = |way: &Way| {
+        let gateway = way.gateway.map(|gateway| format!(" through {gateway}")).unwrap_or_default();
+        let family = match way.gateway.or(way.source) {
+            Some(address) if address.is_ipv6() => "IPv6 ",
+            Some(_) => "IPv4 ",
+            None => "",
+        };
+        sentence_lines(&format!("other {family}networks: packets leave by {}{gateway}", way.interface), screen)
+    };
+    view.ways.default.iter().map(way).collect()
+}
+
+/// A sentence below the table.
+fn sentence_lines(text: &str, screen: Screen) -> String {
+    lines("", "  ", printable(text).split(' '), screen)
 }

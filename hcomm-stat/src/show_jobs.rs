@@ -1,6 +1,6 @@
 //! Paths of running jobs, as text.
 
-use hcomm_cli::{Cell, Column, Screen, Table, printable, ranges};
+use hcomm_cli::{Cell, Column, Screen, Table, ranges, wrap};
 
 use crate::jobs::{Job, Jobs, Path, memory_groups};
 use crate::units;
@@ -9,22 +9,16 @@ use crate::units;
 pub fn text(jobs: &Jobs, screen: Screen) -> String {
     let mut text = String::new();
     for job in &jobs.jobs {
-        text += &printable(&format!(
-            "job {}, {}: {} of {} ranks here",
-            job.name,
-            job.program,
-            job.ranks.len(),
-            job.world_size
-        ));
-        text += "\n";
+        let head = format!("job {}, {}: {} of {} ranks here", job.name, job.program, job.ranks.len(), job.world_size);
+        text += &wrap(&head, screen);
         text += &table(job, screen);
         if job.missed > 0 {
-            text += &format!("{} more sockets, of which nothing is known: there was no room for them\n", job.missed);
+            let more = format!("{} more sockets, of which nothing is known: there was no room for them", job.missed);
+            text += &wrap(&more, screen);
         }
     }
     for (path, reason) in &jobs.unreadable {
-        text += &printable(&format!("skipped {}: {reason}", path.display()));
-        text.push('\n');
+        text += &wrap(&format!("skipped {}: {reason}", path.display()), screen);
     }
     text
 }
@@ -33,7 +27,7 @@ fn table(job: &Job, screen: Screen) -> String {
     let groups = memory_groups(job);
     let sockets: Vec<&Path> = job.paths.iter().filter(|path| path.ends.transport != Some("shm")).collect();
     if groups.is_empty() && sockets.is_empty() {
-        return "no path has carried anything yet\n".to_owned();
+        return wrap("no path has carried anything yet", screen);
     }
     let mut table = Table::new([
         Column::text("RANK"),

@@ -224,7 +224,10 @@ fn this_machine_is_listed_and_checked() {
 #[test]
 fn mistakes_exit_2_and_say_what_is_allowed() {
     for (arguments, words) in [
-        (&["--sysroot", "/no/such/folder"][..], "/no/such/folder"),
+        (&["--sysroot", "/no/such/folder"][..], "/no/such/folder: there is no such folder"),
+        (&["--sysroot", "/proc/version"], "this is a file and no folder"),
+        (&["-i", "1s", "--count", "99999999999999999999"], "leave it out to go on"),
+        (&["-i", "1s", "--count=-1"], "such as 10"),
         (&["-i", "0"], "no time at all"),
         (&["-i", "soon"], "such as 100ms"),
         (&["--count", "3"], "--interval"),
@@ -252,14 +255,112 @@ fn help_version_completions_and_manual() {
 }
 
 #[test]
-fn a_narrow_screen_is_kept() {
+fn a_screen_of_any_width_is_kept() {
     let tree = sick();
-    for width in [60, 80, 132] {
-        let output = Command::cargo_bin("hcomm-stat").unwrap();
-        let output = { output }.arg("--sysroot").arg(tree.path()).env("COLUMNS", width.to_string()).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let table: Vec<&str> = text.lines().take(5).collect();
-        assert!(table.iter().all(|line| line.chars().count() <= width), "{width}: {text}");
-        assert!(table[0].starts_with("NAME") && table[0].contains("ERRORS"), "{text}");
+    for arguments in [&[][..], &["--down"], &["check"], &["-i", "1ms", "--count", "1"]] {
+        for width in [1, 2, 9, 30, 47, 60, 80, 99, 132, 200] {
+            let mut command = Command::cargo_bin("hcomm-stat").unwrap();
+            command.arg("--sysroot").arg(tree.path()).args(arguments).env("COLUMNS", width.to_string());
+            let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+            for line in text.lines().filter(|line| line.chars().count() > width) {
+                // A word that is longer than a line is left whole.
+                assert!(!line.trim().contains(' '), "{arguments:?} {width}: {line}");
+            }
+            if width >= 60 && arguments.is_empty() {
+                assert!(text.starts_with("NAME") && text.lines().next().unwrap().contains("ERRORS"), "{text}");
+            }
+            if width >= 80 && arguments.contains(&"check") {
+                assert!(!text.contains('~'), "nothing of what was found is cut: {text}");
+            }
+        }
+    }
+}
+
+/// The commands that mend name what is known, so that they can be pasted.
+#[test]
+fn commands_name_the_links() {
+    let (_, document) = json(sick().path(), &["check"]);
+    let fixes: Vec<&str> =
+        document["checks"].as_array().unwrap().iter().map(|finding| finding["fix"].as_str().unwrap()).collect();
+    for fix in &fixes {
+        assert!(!fix.contains("INTERFACE") && !fix.contains("NAME") && !fix.contains("OTHER"), "{fix}");
+    }
+    let net = |name: &str, file: &str| format!("sys/class/net/{name}/{file}");
+    let files = [
+        (net("eth0", "operstate"), "up\n"),
+        (net("eth0", "mtu"), "9000\n"),
+        (net("eth0", "device/uevent"), ""),
+        (net("eth1", "operstate"), "up\n"),
+        (net("eth1", "mtu"), "1500\n"),
+        (net("eth1", "device/uevent"), ""),
+        (net("one", "operstate"), "lowerlayerdown\n"),
+        (net("one", "ifindex"), "7\n"),
+        (net("one", "iflink"), "8\n"),
+        (net("two", "ifindex"), "8\n"),
+        (net("two", "iflink"), "7\n"),
+        (net("stray", "operstate"), "lowerlayerdown\n"),
+        (net("stray", "ifindex"), "9\n"),
+        (net("stray", "iflink"), "8\n"),
+    ];
+    let tree = tree(&files.iter().map(|(path, text)| (path.as_str(), *text)).collect::<Vec<_>>());
+    let (_, document) = json(tree.path(), &["check"]);
+    let fix = |check: &str, subject: &str| {
+        let found = document["checks"].as_array().unwrap().iter();
+        let found = found.filter(|finding| finding["check"] == check && finding["subject"] == subject);
+        found.map(|finding| finding["fix"].as_str().unwrap().to_owned()).next().unwrap_or_default()
+    };
+    assert!(fix("mtu", "eth0 eth1").starts_with("ip link set eth1 mtu 9000,"), "{document:#}");
+    assert_eq!(fix("carrier", "one"), "ip link set two up", "{document:#}");
+    assert!(fix("carrier", "stray").contains("ip -d link show stray"), "an index of another namespace: {document:#}");
+}
+
+/// F06, for programs: which way is in use.
+#[test]
+fn json_tells_the_route_in_use() {
+    const HEAD: &str = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n";
+    let routes = |one: u32, two: u32| {
+        let text = format!(
+            "{HEAD}eth0 00000000 0100A8C0 0003 0 0 5 00000000 0 0 0\n\
+             eth0 0000A8C0 00000000 0001 0 0 {one} 00F0FFFF 0 0 0\neth1 0000A8C0 00000000 0001 0 0 {two} 00F0FFFF 0 0 0\n"
+        );
+        tree(&[("sys/class/net/eth0/mtu", "1500\n"), ("sys/class/net/eth1/mtu", "1500\n"), ("proc/net/route", &text)])
+    };
+    for (one, two, used) in [(0, 0, "eth0"), (100, 0, "eth1"), (1, 2, "eth0")] {
+        let (_, document) = json(routes(one, two).path(), &[]);
+        let all = document["routes"].as_array().unwrap();
+        let in_use = all.iter().filter(|route| route["network"] == "192.168.0.0/20" && route["in_use"] == true);
+        let in_use: Vec<&str> = in_use.map(|route| route["interface"].as_str().unwrap()).collect();
+        assert_eq!(in_use, [used], "{document:#}");
+        assert_eq!(document["default_routes"][0]["interface"], "eth0");
+        assert_eq!(document["default_routes"][0]["gateway"], "192.168.0.1");
+        assert_eq!(document["shared_networks"][0]["interfaces"][0], used);
+    }
+    let (_, text, _) = on(routes(0, 0).path(), &[]);
+    assert!(text.contains("other IPv4 networks: packets leave by eth0 through 192.168.0.1"), "{text}");
+}
+
+#[test]
+fn what_may_not_be_read_is_not_what_is_not_there() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    let closed = folder.path().join("sys/class");
+    fs::create_dir_all(&closed).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("hcomm-stat"));
+    let Ok(output) = command.arg("--sysroot").arg(folder.path()).uid(65534).gid(65534).output() else { return };
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("no links:") && text.contains("sys/class cannot be read: Permission denied"), "{text}");
+}
+
+#[test]
+fn a_full_disk_is_a_failure() {
+    for arguments in [&["--help"][..], &["--version"], &["--down"], &["check", "--help"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("hcomm-stat"));
+        let output = command.args(arguments).stdout(full).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && errors.contains("cannot write"), "{arguments:?}: {errors}");
     }
 }

@@ -33,8 +33,12 @@ fn bounds(bucket: usize) -> (u64, u64) {
 }
 
 /// Durations that were counted.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
+    /// Number of the first bucket of `counts`.
+    first: usize,
+    /// From the first bucket that holds any to the last: durations of one operation lie close together, and a tool copies and adds
+    /// many of these.
     counts: Vec<u64>,
     total: u64,
 }
@@ -45,26 +49,53 @@ impl std::fmt::Debug for Histogram {
     }
 }
 
-impl Default for Histogram {
-    fn default() -> Self {
-        Self { counts: vec![0; BUCKETS], total: 0 }
-    }
-}
-
 impl Histogram {
     /// From the counts of its buckets; what is missing is 0.
     pub fn from_counts(counts: impl IntoIterator<Item = u64>) -> Self {
-        let mut counts: Vec<u64> = counts.into_iter().take(BUCKETS).collect();
-        counts.resize(BUCKETS, 0);
-        let total = counts.iter().fold(0_u64, |sum, &count| sum.saturating_add(count));
-        Self { counts, total }
+        let mut histogram = Self::default();
+        let mut filled = 0;
+        for (bucket, count) in counts.into_iter().take(BUCKETS).enumerate() {
+            if count == 0 && histogram.counts.is_empty() {
+                continue;
+            }
+            if histogram.counts.is_empty() {
+                histogram.first = bucket;
+            }
+            histogram.counts.push(count);
+            histogram.total = histogram.total.saturating_add(count);
+            if count > 0 {
+                filled = histogram.counts.len();
+            }
+        }
+        histogram.counts.truncate(filled);
+        histogram
     }
 
     /// Counts a duration in nanoseconds `times` times.
     pub fn record(&mut self, ns: u64, times: u64) {
-        let count = &mut self.counts[bucket_of(ns)];
+        if times == 0 {
+            return;
+        }
+        let bucket = bucket_of(ns);
+        self.cover(bucket, bucket);
+        let count = &mut self.counts[bucket - self.first];
         *count = count.saturating_add(times);
         self.total = self.total.saturating_add(times);
+    }
+
+    /// Makes room for buckets, both of which will be filled.
+    fn cover(&mut self, from: usize, to: usize) {
+        if self.counts.is_empty() {
+            self.first = from;
+        }
+        if from < self.first {
+            self.counts.splice(0..0, std::iter::repeat_n(0, self.first - from));
+            self.first = from;
+        }
+        let length = to + 1 - self.first;
+        if self.counts.len() < length {
+            self.counts.resize(length, 0);
+        }
     }
 
     /// Durations counted.
@@ -77,9 +108,9 @@ impl Histogram {
     pub fn quantile(&self, q: f64) -> Option<u64> {
         let wanted = ((q.clamp(0.0, 1.0) * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0_u64;
-        for (bucket, &count) in self.counts.iter().enumerate() {
+        for (bucket, count) in self.pairs() {
             seen = seen.saturating_add(count);
-            if count > 0 && seen >= wanted {
+            if seen >= wanted {
                 let (low, width) = bounds(bucket);
                 return Some(low + width / 2);
             }
@@ -97,31 +128,37 @@ impl Histogram {
 
     /// Buckets that hold any, by number, with their counts.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        self.counts.iter().copied().enumerate().filter(|(_, count)| *count > 0)
+        (self.first..).zip(self.counts.iter().copied()).filter(|(_, count)| *count > 0)
     }
 
     /// How many lie below `ns`, by whole buckets.
     pub fn below(&self, ns: u64) -> u64 {
-        self.counts[..bucket_of(ns)].iter().fold(0, |sum, &count| sum.saturating_add(count))
+        let end = bucket_of(ns);
+        self.pairs().take_while(|(bucket, _)| *bucket < end).fold(0, |sum, (_, count)| sum.saturating_add(count))
     }
 
     /// Adds another one.
     pub fn add(&mut self, other: &Histogram) {
-        self.combine(other, u64::saturating_add);
+        if other.counts.is_empty() {
+            return;
+        }
+        self.cover(other.first, other.first + other.counts.len() - 1);
+        let mine = &mut self.counts[other.first - self.first..];
+        for (mine, theirs) in mine.iter_mut().zip(&other.counts) {
+            *mine = mine.saturating_add(*theirs);
+        }
+        self.total = self.total.saturating_add(other.total);
     }
 
     /// What came after `earlier`, an older state of this one.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
-        let mut rest = self.clone();
-        rest.combine(earlier, u64::saturating_sub);
-        rest
-    }
-
-    fn combine(&mut self, other: &Histogram, by: impl Fn(u64, u64) -> u64) {
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine = by(*mine, *theirs);
-        }
-        self.total = self.counts.iter().fold(0, |sum, &count| sum.saturating_add(count));
+        let before = |bucket: usize| {
+            let at = bucket.checked_sub(earlier.first)?;
+            earlier.counts.get(at).copied()
+        };
+        let rest =
+            (self.first..).zip(&self.counts).map(|(bucket, count)| count.saturating_sub(before(bucket).unwrap_or(0)));
+        Self::from_counts(std::iter::repeat_n(0, self.first).chain(rest))
     }
 }
 

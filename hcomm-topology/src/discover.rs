@@ -1,6 +1,6 @@
 //! A whole machine, put together.
 
-use crate::{CpuSet, Machine, NumaNode, Root, accelerators, net, read_cpus, read_numa, read_pci};
+use crate::{Accelerator, Machine, Root, accelerators, net, numa_node_of, read_cpus, read_numa, read_pci};
 
 impl Machine {
     /// Reads all that is known of the machine below `root`. Never fails: what cannot be read is unknown.
@@ -14,9 +14,12 @@ impl Machine {
             let told = found.cpus.remove(&function.address);
             function.local_cpus = function.local_cpus.take().or(told);
         }
-        for accelerator in found.accelerators.iter_mut().filter(|accelerator| accelerator.numa_node.is_none()) {
+        // Where the system does not name a device's node, the processors next to it may tell. On a machine of one node that says nothing
+        // new, and "all processors" narrows nothing.
+        let untold = |accelerator: &&mut Accelerator| numa.len() > 1 && accelerator.numa_node.is_none();
+        for accelerator in found.accelerators.iter_mut().filter(untold) {
             let at = accelerator.id.pci.and_then(|address| pci.binary_search_by_key(&address, |f| f.address).ok());
-            accelerator.numa_node = at.and_then(|at| node_of(pci[at].local_cpus.as_ref()?, &numa));
+            accelerator.numa_node = at.and_then(|at| numa_node_of(&numa, pci[at].local_cpus.as_ref()?));
         }
         Machine {
             hostname: hostname(root),
@@ -33,14 +36,6 @@ impl Machine {
     }
 }
 
-/// The node that processors are on, if it is one: where the system does not name a device's node, the processors next to it may tell.
-/// On a machine of one node that says nothing new, and "all processors" narrows nothing.
-fn node_of(cpus: &CpuSet, numa: &[NumaNode]) -> Option<u32> {
-    let mut nodes = numa.iter().filter(|node| !cpus.is_empty() && cpus.is_subset(&node.cpus));
-    let node = nodes.next()?;
-    (numa.len() > 1 && nodes.next().is_none()).then_some(node.id)
-}
-
 /// The name that the kernel knows, else the one that it is told at start-up.
 fn hostname(root: &Root) -> Option<String> {
     let named = |path| root.text(path).filter(|name| !name.is_empty() && name != "(none)");
@@ -52,27 +47,4 @@ fn arch(root: &Root) -> Option<String> {
     let told = || root.text("proc/sys/kernel/arch").filter(|arch| !arch.is_empty());
     let asked = || nix::sys::utsname::uname().ok()?.machine().to_str().map(str::to_owned);
     told().or_else(|| if root.is_this_machine() { asked() } else { None })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn processors_tell_the_node() {
-        let node = |id, cpus: &str| NumaNode {
-            id,
-            cpus: CpuSet::parse_list(cpus).unwrap(),
-            memory_bytes: None,
-            distances: Default::default(),
-            allowed: None,
-        };
-        let two = [node(0, "0-3"), node(8, "4-7")];
-        let of = |cpus: &str, numa: &[NumaNode]| node_of(&CpuSet::parse_list(cpus).unwrap(), numa);
-        assert_eq!(of("4-5", &two), Some(8));
-        assert_eq!(of("0-7", &two), None);
-        assert_eq!(of("", &two), None);
-        assert_eq!(of("0-3", &two[..1]), None);
-        assert_eq!(of("0-3", &[node(0, "0-3"), node(1, "0-3")]), None, "nodes that contradict each other");
-    }
 }

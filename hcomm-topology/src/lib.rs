@@ -24,9 +24,9 @@ pub use cpus::read_cpus;
 pub use cpuset::CpuSet;
 pub use limits::{Limits, read_limits};
 pub use machine::{
-    Accelerator, AcceleratorKind, AcceleratorLink, Cache, CacheKind, Core, Cpus, DeviceId, Health, LinkKind,
-    LinkTarget, Machine, Nic, NicKind, NumaNode, Package, PciFunction, PciLink, RdmaPort, RdmaPortState, Thread,
-    Vendor,
+    Accelerator, AcceleratorKind, AcceleratorLink, AcceleratorPort, Cache, CacheKind, Core, Cpus, DeviceId, Health,
+    LinkKind, LinkTarget, Machine, Nic, NicKind, NumaNode, Package, PciFunction, PciLink, RdmaPort, RdmaPortState,
+    Thread, Vendor,
 };
 pub use numa::{numa_node_of, read_numa};
 pub use pci::{below_own_best, degraded, possible, read_pci};

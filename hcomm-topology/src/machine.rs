@@ -123,8 +123,8 @@ pub enum CacheKind {
 pub struct NumaNode {
     /// The system's number; numbers may have gaps.
     pub id: u32,
-    /// Its processors, also those off line where the source tells; empty for a node of memory alone.
-    pub cpus: CpuSet,
+    /// Its processors, also those off line where the source tells; empty for a node of memory alone, `None` where nothing tells.
+    pub cpus: Option<CpuSet>,
     /// Bytes of memory; 0 for a node that is known to have none.
     pub memory_bytes: Option<u64>,
     /// Distance to each node by number (10 is itself, ACPI SLIT).
@@ -241,10 +241,31 @@ pub struct Accelerator {
     pub health: Option<Health>,
     /// The vendor's unique name of it.
     pub uuid: Option<String>,
+    /// Its own network port, where it has one and that is told of (Ascend).
+    pub port: Option<AcceleratorPort>,
     /// The PCI link is no data path of it (Ascend dies show 2.5 GT/s x1; their path is HCCS or SIO), so it says nothing of speed.
     pub pci_link_is_not_the_data_path: bool,
     /// What NCCL's file says of it beyond the above, by attribute (`sm`, `rank`, `gdr`): kept for writing such a file again.
     pub nccl: BTreeMap<String, String>,
+}
+
+/// A network port on an accelerator itself.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct AcceleratorPort {
+    /// Whether its link is up.
+    pub up: Option<bool>,
+    /// Mbit/s.
+    pub speed_mbit_per_s: Option<u64>,
+    /// IPv4 address with prefix, where the mask is told.
+    pub address: Option<String>,
+    /// The vendor's word on whether its network can be reached: `Success`, `Fault`, `Init`.
+    pub health: Option<String>,
+    /// Whether an optical module is plugged in.
+    pub module_present: Option<bool>,
+    /// Degrees Celsius of the optical module.
+    pub module_temperature_c: Option<f32>,
+    /// Counters since start-up, by the vendor's names.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// Identity of an accelerator: an address, and which part of it when one PCI function shows as several devices.
@@ -428,6 +449,13 @@ pub struct RdmaPort {
     pub nccl: BTreeMap<String, String>,
 }
 
+impl NumaNode {
+    /// Whether all of `cpus` are known to be on this node; of none that is not known.
+    pub fn holds(&self, cpus: &CpuSet) -> bool {
+        !cpus.is_empty() && self.cpus.as_ref().is_some_and(|own| cpus.is_subset(own))
+    }
+}
+
 impl PciFunction {
     /// A function of which nothing is known but where it is.
     pub fn unknown(address: PciAddress) -> PciFunction {
@@ -467,6 +495,7 @@ impl Accelerator {
             power_w: None,
             health: None,
             uuid: None,
+            port: None,
             pci_link_is_not_the_data_path: false,
             nccl: BTreeMap::new(),
         }

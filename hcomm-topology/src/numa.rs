@@ -25,28 +25,28 @@ pub fn read_numa(root: &Root, notes: &mut Vec<String>) -> Vec<NumaNode> {
         .collect();
     let mut seen = CpuSet::default();
     for node in &nodes {
-        let twice = seen.and(&node.cpus);
+        let Some(cpus) = &node.cpus else { continue };
+        let twice = seen.and(cpus);
         if !twice.is_empty() {
             notes.push(format!("NUMA node {} has processors {twice}, which other nodes have as well", node.id));
         }
-        seen = seen.or(&node.cpus);
+        seen = seen.or(cpus);
     }
     nodes
 }
 
-/// The one node that has all of `cpus`; `None` where they are on several, or where several nodes claim them.
-pub fn numa_node_of(root: &Root, cpus: &CpuSet) -> Option<u32> {
-    let ids = root.list(FOLDER).into_iter().filter_map(|name| name.strip_prefix("node")?.parse::<u32>().ok());
-    let mut having = ids.filter(|id| cpus.is_subset(&self::cpus(root, &format!("{FOLDER}/node{id}"))));
-    let first = having.next().filter(|_| !cpus.is_empty());
-    if having.next().is_none() { first } else { None }
+/// The one of these nodes that has all of `cpus`; `None` where they are on several, or where several nodes claim them.
+pub fn numa_node_of(nodes: &[NumaNode], cpus: &CpuSet) -> Option<u32> {
+    let mut holding = nodes.iter().filter(|node| node.holds(cpus));
+    let first = holding.next()?;
+    holding.next().is_none().then_some(first.id)
 }
 
 /// From the list and the mask together: some kernels leave processors that are off line out of one of them.
-fn cpus(root: &Root, folder: &str) -> CpuSet {
-    let list = root.text(format!("{folder}/cpulist")).and_then(|text| CpuSet::parse_list(&text)).unwrap_or_default();
-    let mask = root.text(format!("{folder}/cpumap")).and_then(|text| CpuSet::parse_mask(&text)).unwrap_or_default();
-    list.or(&mask)
+fn cpus(root: &Root, folder: &str) -> Option<CpuSet> {
+    let list = root.text(format!("{folder}/cpulist")).and_then(|text| CpuSet::parse_list(&text));
+    let mask = root.text(format!("{folder}/cpumap")).and_then(|text| CpuSet::parse_mask(&text));
+    list.into_iter().chain(mask).reduce(|one, other| one.or(&other))
 }
 
 /// `Node 0 MemTotal:       16775084 kB`.
@@ -69,4 +69,38 @@ fn distances(root: &Root, folder: &str, ids: &CpuSet, notes: &mut Vec<String>) -
     }
     notes.push(format!("{folder}/distance has {} entries for {} nodes", row.len(), ids.len()));
     Default::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(id: u32, cpus: &str) -> NumaNode {
+        let cpus = CpuSet::parse_list(cpus);
+        NumaNode { id, cpus, memory_bytes: None, distances: Default::default(), allowed: None }
+    }
+
+    #[test]
+    fn processors_tell_the_node() {
+        let two = [node(0, "0-3"), node(8, "4-7")];
+        let of = |cpus: &str, nodes: &[NumaNode]| numa_node_of(nodes, &CpuSet::parse_list(cpus).unwrap());
+        assert_eq!((of("4-5", &two), of("0-7", &two), of("", &two)), (Some(8), None, None));
+        assert_eq!(of("0-3", &[node(0, "0-3"), node(1, "0-3")]), None, "nodes that contradict each other");
+        assert_eq!(of("0", &[node(0, "not told"), node(1, "")]), None);
+    }
+
+    #[test]
+    fn a_node_without_processors_is_not_one_that_tells_none() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [("node0/cpulist", Some("0-1\n")), ("node1/cpulist", Some("\n")), ("node2/cpulist", None)] {
+            let path = folder.path().join(FOLDER).join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            if let Some(text) = text {
+                std::fs::write(path, text).unwrap();
+            }
+        }
+        let nodes = read_numa(&Root::at(folder.path()), &mut Vec::new());
+        let cpus: Vec<Option<String>> = nodes.iter().map(|node| node.cpus.as_ref().map(CpuSet::to_string)).collect();
+        assert_eq!(cpus, [Some("0-1".to_owned()), Some(String::new()), None]);
+    }
 }

@@ -109,6 +109,21 @@ impl Root {
         names
     }
 
+    /// Why the folder at `path` cannot be listed, if it is there: `Permission denied`. `None` where it can be, and where there is none.
+    pub fn unreadable(&self, path: impl AsRef<Path>) -> Option<String> {
+        let mut ways: Vec<&Path> = path.as_ref().ancestors().collect();
+        ways.reverse();
+        // The first on the way that may not be looked into hides whether there is more.
+        for way in ways {
+            let here = self.resolve(way)?;
+            // To list a folder, and to go into it, are two permissions.
+            if let Err(error) = fs::read_dir(&here).and_then(|_| fs::metadata(here.join("."))) {
+                return Some(format!("{} cannot be read: {error}", self.0.join(way).display()));
+            }
+        }
+        None
+    }
+
     /// Whether `path` is a folder, or a link to one.
     pub fn is_folder(&self, path: impl AsRef<Path>) -> bool {
         self.resolve(path).is_some_and(|path| path.is_dir())
@@ -264,6 +279,16 @@ mod tests {
         symlink("f", folder.path().join("link")).unwrap();
         assert_eq!(opened.text("link"), opened.text("f"));
         assert_eq!(root.bytes(""), None);
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_not_what_is_not_there() {
+        let (folder, root) = tree();
+        fs::create_dir_all(folder.path().join("sys/class/net")).unwrap();
+        fs::write(folder.path().join("sys/class/file"), "").unwrap();
+        assert_eq!((root.unreadable("sys/class/net"), root.unreadable("proc/net")), (None, None));
+        let file = root.unreadable("sys/class/file").unwrap();
+        assert!(file.contains("sys/class/file cannot be read: Not a directory"), "{file}");
     }
 
     fn nix_fifo(path: &Path) {

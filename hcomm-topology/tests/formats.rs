@@ -22,6 +22,10 @@ fn errors_name_file_line_and_what_was_expected() {
         (String::new(), "m.xml:1: expected XML, found nothing"),
         ("<system".into(), "m.xml:1: expected well-formed XML"),
         ("<system version=\"1\">\n<cpu numaid=\"0\">\n</system>".into(), "m.xml:3: expected well-formed XML"),
+        // What is missing at the end is missing there.
+        ("<system version=\"1\">\n<cpu numaid=\"0\">\n<pci\n\n".into(), "m.xml:3: expected well-formed XML"),
+        ("<system version=\"1\">\n<cpu numaid=\"0\">\n</cpu>\n".into(), "m.xml:3: expected well-formed XML"),
+        ("\n<!-- nothing -->\n".into(), "m.xml:2: expected well-formed XML"),
         ("<graphs version=\"1\"/>".into(), "m.xml:1: expected <system>"),
         ("<system/>".into(), "m.xml:1: expected version="),
         ("<system version=\"3\"/>".into(), "m.xml:1: expected version 1"),
@@ -92,6 +96,60 @@ fn unknown_is_not_near() {
     assert_eq!((nearest.relation, nearest.nics), (Relation::Unknown, vec![2]));
     let ring = &graph.rings(&[0, 1])[0];
     assert_eq!((ring.weakest, ring.lanes, ring.gb_per_s), (Relation::Unknown, None, None));
+}
+
+/// What a device is next to, and what cannot be: written and read again, all stays as it was.
+#[test]
+fn processors_next_to_a_device_are_kept_and_impossible_links_are_unknown() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    for (node, cpus) in [(0, "0-7"), (1, "8-15"), (2, "")] {
+        write(&format!("sys/devices/system/node/node{node}/cpulist"), cpus);
+    }
+    // Narrower than the node; no node at all; the node's own; below a bridge that is narrower, with and without a word of its own.
+    let bridge = "sys/devices/pci0000:00/0000:00:05.0";
+    let functions = [
+        ("sys/devices/pci0000:00/0000:00:01.0", "0x030200", "0", "2-3"),
+        ("sys/devices/pci0000:00/0000:00:02.0", "0x030200", "-1", "0-3,8"),
+        ("sys/devices/pci0000:00/0000:00:03.0", "0x020000", "1", "8-15"),
+        (bridge, "0x060400", "1", "9"),
+        (&format!("{bridge}/0000:01:00.0"), "0x060400", "1", "9"),
+        (&format!("{bridge}/0000:01:00.0/0000:02:00.0"), "0x030200", "1", "8-15"),
+        (&format!("{bridge}/0000:01:00.0/0000:02:01.0"), "0x020000", "1", "9"),
+    ];
+    for (path, class, node, cpus) in functions {
+        write(&format!("{path}/class"), class);
+        write(&format!("{path}/vendor"), "0x1002");
+        write(&format!("{path}/numa_node"), node);
+        write(&format!("{path}/local_cpulist"), cpus);
+    }
+    let machine = Machine::discover(&hcomm_topology::Root::at(folder.path()));
+    assert_eq!(machine.pci.len(), 7, "{machine:?}");
+    let back = Machine::from_xml("written", &nccl::write(&machine)).unwrap();
+    assert_eq!(back.numa.iter().map(|node| &node.cpus).collect::<Vec<_>>(), {
+        machine.numa.iter().map(|node| &node.cpus).collect::<Vec<_>>()
+    });
+    // Of the node, where the function has no other.
+    let next_to = |machine: &Machine| -> Vec<(String, String)> {
+        let devices = machine.pci.iter().filter(|function| !function.bridge);
+        let cpus = |function: &hcomm_topology::PciFunction| {
+            let node = machine.numa.iter().find(|node| Some(node.id) == function.numa_node);
+            function.local_cpus.clone().or_else(|| node?.cpus.clone()).map(|cpus| cpus.to_string()).unwrap_or_default()
+        };
+        devices.map(|function| (function.address.to_string(), cpus(function))).collect()
+    };
+    assert_eq!(next_to(&back), next_to(&machine));
+    let speed = |text: &str| {
+        let pci = format!("<pci busid=\"0000:01:00.0\" class=\"0x030200\" link_speed=\"{text}\" link_width=\"16\"/>");
+        let text = format!("<system version=\"1\"><cpu numaid=\"0\">{pci}</cpu></system>");
+        Machine::from_xml("speed.xml", &text).unwrap().pci[0].link.max_speed_gt_per_s
+    };
+    let speeds = ["16 GT/s PCIe", "128.0 GT/s PCIe", "99999999999", "-1", "inf"].map(speed);
+    assert_eq!(speeds, [Some(16.0), Some(128.0), None, None, None]);
 }
 
 /// The same for the same seed (SplitMix64).

@@ -222,7 +222,7 @@ stopped_rank() {
     mapfile -t pids < <(ranks_of job)
     kill -STOP "${pids[2]}"
     began=$(date +%s%N)
-    until has 'STUCK for .*AllReduce 1MB, call [0-9]+.*(stopped|stopped and not come): rank 2.*wait: ranks 0, 1, 3'; do
+    until has 'STUCK for .*AllReduce 1MB, call [0-9]+.*(stopped|stopped and not come): rank 2.*waiting: ranks 0, 1, 3'; do
         [ $(($(date +%s%N) - began)) -lt 10000000000 ] || fail "not named: $(shown)"
         sleep 0.02
     done

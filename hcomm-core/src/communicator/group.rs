@@ -18,6 +18,10 @@ pub(crate) struct Group {
     pub world_ranks: Vec<usize>,
     /// Host index of each member; `None` when all are on one host.
     pub hosts: Option<Arc<[usize]>>,
+    /// NUMA node of each member, numbered from 0; `None` unless all are on one host, each on a node that is known, and on several.
+    pub nodes: Option<Arc<[usize]>>,
+    /// Network interfaces that the sockets to each other host are spread over, at least 1.
+    pub nics: usize,
     /// Members whose memory this rank can map (by place in the group; this rank not among them).
     pub shared: Vec<bool>,
     /// Every member shares memory with every other.
@@ -36,22 +40,13 @@ impl Group {
         world_ranks: Vec<usize>,
         shared: Vec<bool>,
         open: Vec<bool>,
+        nics: usize,
     ) -> Self {
-        let mut order: Vec<usize> = Vec::new();
-        let hosts: Vec<usize> = ranks
-            .iter()
-            .map(|rank| match order.iter().position(|&host| host == rank.host_index) {
-                Some(at) => at,
-                None => {
-                    order.push(rank.host_index);
-                    order.len() - 1
-                }
-            })
-            .collect();
-        let all_shared = shared.iter().enumerate().all(|(rank, &s)| s || rank == me) && order.len() == 1;
-        let hosts = (order.len() > 1).then(|| hosts.into());
+        let hosts = several(ranks.iter().map(|rank| Some(rank.host_index)));
+        let nodes = if hosts.is_none() { several(ranks.iter().map(|rank| rank.numa)) } else { None };
+        let all_shared = shared.iter().enumerate().all(|(rank, &s)| s || rank == me) && hosts.is_none();
         let all_open = all_shared && open.iter().all(|&open| open);
-        Self { id, me, ranks, world_ranks, hosts, shared, all_shared, open, all_open }
+        Self { id, me, ranks, world_ranks, hosts, nodes, nics, shared, all_shared, open, all_open }
     }
 
     /// A rank of the job, for errors.
@@ -65,7 +60,12 @@ impl Group {
 
     /// Hosts, at least 1.
     pub fn host_count(&self) -> usize {
-        self.hosts.as_ref().map_or(1, |hosts| hosts.iter().max().map_or(1, |&most| most + 1))
+        count(self.hosts.as_deref())
+    }
+
+    /// NUMA nodes that the members of one host are on; 1 also where they are not known, or there are several hosts.
+    pub fn node_count(&self) -> usize {
+        count(self.nodes.as_deref())
     }
 
     /// The group of `members` (ranks of this group, in the new order); this rank is one of them.
@@ -75,7 +75,7 @@ impl Group {
             members.iter().enumerate().map(|(rank, &member)| RankInfo { rank, ..self.ranks[member].clone() }).collect();
         let world_ranks = members.iter().map(|&m| self.world_ranks[m]).collect();
         let [shared, open] = [&self.shared, &self.open].map(|all| members.iter().map(|&m| all[m]).collect());
-        Self::new(id, me, ranks, world_ranks, shared, open)
+        Self::new(id, me, ranks, world_ranks, shared, open, self.nics)
     }
 
     /// What carries the messages, as shown in tables.
@@ -89,6 +89,24 @@ impl Group {
             (true, true) => "shm+tcp",
         }
     }
+}
+
+/// Places numbered from 0 in order of first appearance; `None` where there is but one, or one is not known.
+fn several(places: impl Iterator<Item = Option<usize>>) -> Option<Arc<[usize]>> {
+    let mut order: Vec<usize> = Vec::new();
+    let number = |place: Option<usize>| {
+        let place = place?;
+        Some(order.iter().position(|&known| known == place).unwrap_or_else(|| {
+            order.push(place);
+            order.len() - 1
+        }))
+    };
+    let numbers: Option<Vec<usize>> = places.map(number).collect();
+    numbers.filter(|_| order.len() > 1).map(Into::into)
+}
+
+fn count(places: Option<&[usize]>) -> usize {
+    places.map_or(1, |places| places.iter().max().map_or(1, |&most| most + 1))
 }
 
 #[cfg(test)]
@@ -110,7 +128,7 @@ pub(super) mod tests {
         let shared = ranks.iter().map(|other| other.rank != me && other.host_index == ranks[me].host_index).collect();
         let world_ranks = (0..ranks.len()).collect();
         let open = vec![true; ranks.len()];
-        Group::new(7, me, ranks, world_ranks, shared, open)
+        Group::new(7, me, ranks, world_ranks, shared, open, 1)
     }
 
     #[test]
@@ -130,8 +148,25 @@ pub(super) mod tests {
     #[test]
     fn ranks_of_one_host_that_share_no_memory_use_sockets() {
         let ranks = group(0, "aa").ranks;
-        let group = Group::new(7, 0, ranks, vec![0, 1], vec![false; 2], vec![false; 2]);
+        let group = Group::new(7, 0, ranks, vec![0, 1], vec![false; 2], vec![false; 2], 1);
         assert_eq!((group.host_count(), group.all_shared, group.transport()), (1, false, "tcp"));
+    }
+
+    #[test]
+    fn numa_nodes_count_on_one_host_where_all_are_known() {
+        let on = |hosts: &str, numa: &[Option<usize>]| {
+            let mut ranks = group(0, hosts).ranks;
+            ranks.iter_mut().zip(numa).for_each(|(rank, node)| rank.numa = *node);
+            let members = (0..ranks.len()).collect();
+            let all = vec![true; hosts.len()];
+            Group::new(7, 0, ranks, members, all.clone(), all, 1)
+        };
+        let two = on("aaaa", &[Some(8), Some(8), Some(0), Some(0)]);
+        assert_eq!((two.nodes.as_deref(), two.node_count()), (Some(&[0, 0, 1, 1][..]), 2));
+        assert_eq!(two.subset(9, &[0, 1]).node_count(), 1);
+        assert_eq!(on("aa", &[Some(0), Some(0)]).node_count(), 1);
+        assert_eq!(on("aa", &[Some(0), None]).node_count(), 1, "not known");
+        assert_eq!(on("ab", &[Some(0), Some(1)]).node_count(), 1, "nodes of different hosts");
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub(crate) fn request(group: &Group, config: &Config, call: &Call, in_place: boo
         root: call.root,
         chunk: 1,
         channels: 1,
-        hosts: group.hosts.clone(),
+        // On one host, NUMA nodes are to memory what hosts are to a network.
+        hosts: group.hosts.clone().or_else(|| group.nodes.clone()),
         in_place,
         reach: Reach::Messages,
     };
@@ -37,6 +38,8 @@ pub(crate) fn request(group: &Group, config: &Config, call: &Call, in_place: boo
         bytes: largest.saturating_mul(element),
         ranks: group.size(),
         hosts: group.host_count(),
+        numa_nodes: group.node_count(),
+        nics: group.nics,
         shared_memory: group.all_shared,
         readable: group.all_open,
         in_place,

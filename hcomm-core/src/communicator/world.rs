@@ -196,9 +196,10 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     check_agreement(&world, &wirings)?;
     let open = open_ranks(&world, &wirings)?;
     world.addresses = usable_addresses(&networks, &wirings)?;
+    // All ranks see the same wirings, so all take the same number.
+    let rails = wirings.iter().map(|wiring| wiring.rails).filter(|&rails| rails > 0).min().unwrap_or(1);
     if let Some(endpoint) = &world.endpoint {
-        // All ranks see the same wirings, so all take the same number.
-        endpoint.use_sockets(wirings.iter().map(|wiring| wiring.rails).filter(|&rails| rails > 0).min().unwrap_or(1));
+        endpoint.use_sockets(rails);
     }
     if let Some(store) = store {
         world.membership = Some(Membership::join(
@@ -217,7 +218,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     world.reporter = world.start_reporter();
     let world = Arc::new(world);
     let world_ranks = (0..world.place.size).collect();
-    let group = Group::new(0, world.place.rank, world.infos.clone(), world_ranks, shared, open);
+    let group = Group::new(0, world.place.rank, world.infos.clone(), world_ranks, shared, open, usize::from(rails));
     let theirs: Vec<Vec<u64>> = wirings.into_iter().map(|wiring| wiring.lane).collect();
     let lane = parts.connect(&world, &group, 0, &theirs)?;
     Ok((world, Arc::new(group), lane))

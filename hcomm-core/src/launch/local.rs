@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use hcomm_topology::{Root, place_ranks, read_cpus, read_numa};
+use hcomm_topology::{Machine, Root, place_ranks, read_cpus, read_numa};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal};
@@ -43,6 +43,16 @@ pub(super) struct LocalRanks {
     pub(super) environment: Vec<(String, String)>,
 }
 
+/// A processor of this machine for each of `count` ranks, which `before` others of the job go before. Which processors share a node is as the
+/// topology file says, if there is a good one (the ranks complain of a bad one); all else as the system does.
+fn places(count: usize, before: usize, topo_file: Option<&Path>) -> Option<Vec<usize>> {
+    let root = Root::this_machine();
+    let told = topo_file.and_then(|file| Machine::from_file(file).ok()).map(|machine| machine.numa);
+    let numa = told.filter(|nodes| !nodes.is_empty()).unwrap_or_else(|| read_numa(&root, &mut Vec::new()));
+    let places = place_ranks(&read_cpus(&root, &numa), count, before)?;
+    Some(places.into_iter().map(|cpu| cpu as usize).collect())
+}
+
 impl LocalRanks {
     /// Starts them all under `supervisor`, and waits until they have ended. The calling thread must live as long as they: the
     /// kernel takes its end for the launcher's.
@@ -63,17 +73,20 @@ impl LocalRanks {
 
     /// Removes the telemetry files that ranks have left which had no chance to.
     fn tidy_up(&self) {
-        let variables =
-            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        // Of two that are the same the later counts, as for the ranks.
-        let variables: BTreeMap<String, String> = variables.chain(self.environment.iter().cloned()).collect();
-        // The ranks have complained of what cannot be read.
-        let config = Config::load(None, variables.into_iter(), &mut |_| ()).unwrap_or_default();
-        match config.telemetry {
+        match self.config().telemetry {
             Telemetry::Off => {}
             Telemetry::On => hcomm_telemetry::remove_left(None),
             Telemetry::Folder(folder) => hcomm_telemetry::remove_left(Some(&folder)),
         }
+    }
+
+    /// The settings that the ranks will have; they complain themselves of what cannot be read.
+    fn config(&self) -> Config {
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        // Of two that are the same the later counts, as for the ranks.
+        let variables: BTreeMap<String, String> = variables.chain(self.environment.iter().cloned()).collect();
+        Config::load(None, variables.into_iter(), &mut |_| ()).unwrap_or_default()
     }
 
     fn start(&self, supervisor: &mut Supervisor<'_>) -> Result<()> {
@@ -94,10 +107,7 @@ impl LocalRanks {
     }
 
     fn places(&self) -> Option<Vec<usize>> {
-        let root = Root::this_machine();
-        let cpus = read_cpus(&root, &read_numa(&root, &mut Vec::new()));
-        let places = place_ranks(&cpus, self.count, self.first)?;
-        Some(places.into_iter().map(|cpu| cpu as usize).collect())
+        places(self.count, self.first, self.config().topo_file.as_deref())
     }
 
     fn command(&self, index: usize, cpu: Option<usize>) -> Result<Command> {
@@ -135,5 +145,29 @@ impl LocalRanks {
         // that were made before the fork; none allocates or locks, and the errors they make hold a number only.
         unsafe { command.pre_exec(prepare) };
         Ok(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that puts the machine's processors on nodes of their own, the last on the first node: the first rank goes there.
+    #[test]
+    fn the_topology_file_orders_the_ranks() {
+        let all = read_cpus(&Root::this_machine(), &[]);
+        if all.packages.len() > 1 {
+            return; // nodes of one package stay together, whatever their numbers
+        }
+        let Some(usable) = places(all.online.len().min(2), 0, None).filter(|places| places.len() == 2) else { return };
+        let mask = |cpu: usize| [cpu as u32].into_iter().collect::<hcomm_topology::CpuSet>().to_mask();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (first, second) in [(usable[0], usable[1]), (usable[1], usable[0])] {
+            let node = |id: usize, cpu| format!("<cpu numaid=\"{id}\" affinity=\"{}\"/>", mask(cpu));
+            let text = format!("<system version=\"1\">{}{}</system>", node(0, first), node(1, second));
+            std::fs::write(file.path(), text).unwrap();
+            assert_eq!(places(2, 0, Some(file.path())), Some(vec![first, second]));
+        }
+        assert_eq!(places(2, 0, Some(Path::new("/nowhere/topo.xml"))), Some(usable), "the ranks say that it is bad");
     }
 }

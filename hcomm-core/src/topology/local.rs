@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hcomm_topology::{CpuSet, Machine, Root, numa_node_of};
+use hcomm_topology::{CpuSet, Machine, NumaNode, Root, numa_node_of, read_numa};
 
 use super::cpus::Cpus;
 use crate::error::{Error, Result};
@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 pub struct Local {
     /// From the file; `None` asks the system.
     machine: Option<Machine>,
+    numa: Vec<NumaNode>,
     root: Root,
 }
 
@@ -27,15 +28,15 @@ impl Local {
                 allowed: format!("NCCL's or hwloc's XML; {error}"),
             })
         });
-        Ok(Local { machine: machine.transpose()?, root: Root::this_machine() })
+        let (machine, root) = (machine.transpose()?, Root::this_machine());
+        let numa = machine.as_ref().map_or_else(|| read_numa(&root, &mut Vec::new()), |machine| machine.numa.clone());
+        Ok(Local { machine, numa, root })
     }
 
     /// The NUMA node that has all processors of this rank; `None` where they are on several, or no node is known.
     pub fn numa_node(&self, cpus: &Cpus) -> Option<u32> {
         let own: CpuSet = cpus.allowed.iter().filter_map(|cpu| u32::try_from(*cpu).ok()).collect();
-        let Some(machine) = &self.machine else { return numa_node_of(&self.root, &own) };
-        let mut nodes = machine.numa.iter().filter(|node| !own.is_empty() && own.is_subset(&node.cpus));
-        nodes.next().map(|node| node.id).filter(|_| nodes.next().is_none())
+        numa_node_of(&self.numa, &own)
     }
 
     /// The NUMA node that an interface is next to, if it is known.

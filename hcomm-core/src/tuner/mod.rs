@@ -18,6 +18,10 @@ pub struct Facts {
     pub ranks: usize,
     /// Hosts they are on, at least 1.
     pub hosts: usize,
+    /// NUMA nodes they are on where they are on one host, at least 1.
+    pub numa_nodes: usize,
+    /// Network interfaces that the sockets to another host are spread over, at least 1.
+    pub nics: usize,
     /// All ranks can map each other's registered memory.
     pub shared_memory: bool,
     /// All ranks may read all memory of each other's processes (`process_vm_readv`).
@@ -50,8 +54,15 @@ pub struct Choice {
 const INLINE_LIMIT: u64 = 8 << 10;
 /// Pieces of a pipelined copy through shared memory: two fit into a core's own cache beside the data.
 const SHM_CHUNK: u64 = 32 << 10;
-/// Pieces on a network: large enough that a header and a system call vanish, small enough to overlap.
+/// Pieces on a network interface: large enough that a header and a system call vanish, small enough to overlap. A message is cut over all
+/// interfaces, so it has a piece for each.
 const NET_CHUNK: u64 = 256 << 10;
+/// Longer messages overlap too little with the reduction of what came before.
+const NET_CHUNK_MOST: u64 = 1 << 20;
+/// With so many ranks on each NUMA node, and for so many bytes, what crosses between nodes decides: each rank that reads from all others moves
+/// a vector across for each rank, one after the other node by node moves one for each node (model; not measured on such a machine yet).
+const NUMA_RANKS: usize = 4;
+const NUMA_BYTES: u64 = 1 << 20;
 /// Up to here an all-pairs exchange among a handful of hosts beats the steps of a ring.
 const NET_SMALL: u64 = 16 << 10;
 /// Two ranks send no more bytes in one exchange than round a ring, so they do it longer.
@@ -69,6 +80,13 @@ pub fn choose(facts: &Facts) -> Choice {
         read: false,
         because,
     };
+    if crosses_nodes(facts) {
+        return choice(
+            Algorithm::Hierarchical,
+            SHM_CHUNK,
+            "several NUMA nodes: each byte crosses between them once a node",
+        );
+    }
     if facts.shared_memory {
         let small = bytes <= INLINE_LIMIT;
         let chunk = if small { INLINE_LIMIT } else { SHM_CHUNK };
@@ -77,8 +95,9 @@ pub fn choose(facts: &Facts) -> Choice {
         choice.read = choice.mapped && facts.readable && reading_pays(facts);
         return choice;
     }
+    let net_chunk = NET_CHUNK.saturating_mul(facts.nics.max(1) as u64).min(NET_CHUNK_MOST);
     if facts.deterministic && collective.reduces() {
-        return choice(Algorithm::Direct, NET_CHUNK, "deterministic: reduced in rank order");
+        return choice(Algorithm::Direct, net_chunk, "deterministic: reduced in rank order");
     }
     let small = bytes <= net_small;
     let few = ranks <= 4;
@@ -87,25 +106,25 @@ pub fn choose(facts: &Facts) -> Choice {
         Collective::AllReduce if small && few => choice(Algorithm::Direct, net_small, "small, few ranks: one exchange"),
         Collective::AllReduce if nested => choice(
             Algorithm::Hierarchical,
-            NET_CHUNK,
+            net_chunk,
             "several ranks a host: each byte crosses the network once a host",
         ),
         Collective::AllReduce if small => {
             choice(Algorithm::RecursiveDoubling, net_small, "small, many ranks: logarithmic steps")
         }
         Collective::AllReduce | Collective::ReduceScatter | Collective::AllGather if !small => {
-            choice(Algorithm::Ring, NET_CHUNK, "large: every link carries the least bytes, all at once")
+            choice(Algorithm::Ring, net_chunk, "large: every link carries the least bytes, all at once")
         }
         Collective::Broadcast | Collective::Reduce if !small && ranks > 2 => {
-            choice(Algorithm::Chain, NET_CHUNK, "large: pipelined along a chain")
+            choice(Algorithm::Chain, net_chunk, "large: pipelined along a chain")
         }
         Collective::Broadcast | Collective::Reduce if ranks > 4 => {
-            choice(Algorithm::Binomial, NET_CHUNK, "small, many ranks: logarithmic steps")
+            choice(Algorithm::Binomial, net_chunk, "small, many ranks: logarithmic steps")
         }
-        Collective::AllGather if !few => choice(Algorithm::Bruck, NET_CHUNK, "small, many ranks: logarithmic steps"),
-        Collective::Barrier if !few => choice(Algorithm::RecursiveDoubling, NET_CHUNK, "logarithmic steps"),
-        Collective::AllToAll if !few => choice(Algorithm::Pairwise, NET_CHUNK, "one partner at a time"),
-        _ => choice(Algorithm::Direct, NET_CHUNK, "each byte goes straight to where it belongs"),
+        Collective::AllGather if !few => choice(Algorithm::Bruck, net_chunk, "small, many ranks: logarithmic steps"),
+        Collective::Barrier if !few => choice(Algorithm::RecursiveDoubling, net_chunk, "logarithmic steps"),
+        Collective::AllToAll if !few => choice(Algorithm::Pairwise, net_chunk, "one partner at a time"),
+        _ => choice(Algorithm::Direct, net_chunk, "each byte goes straight to where it belongs"),
     }
 }
 
@@ -130,6 +149,13 @@ fn reading_pays(facts: &Facts) -> bool {
     sizes.contains(&bytes)
 }
 
+/// Whether the NUMA nodes of one host are better treated like hosts.
+fn crosses_nodes(facts: &Facts) -> bool {
+    let many = facts.numa_nodes > 1 && facts.ranks >= NUMA_RANKS * facts.numa_nodes;
+    let ordered = facts.deterministic && facts.collective.reduces();
+    facts.shared_memory && facts.collective == Collective::AllReduce && many && facts.bytes >= NUMA_BYTES && !ordered
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,6 +167,8 @@ mod tests {
             bytes,
             ranks: 6,
             hosts,
+            numa_nodes: 1,
+            nics: 1,
             shared_memory,
             readable: true,
             in_place: false,
@@ -161,6 +189,8 @@ mod tests {
                 bytes,
                 ranks,
                 hosts: 1,
+                numa_nodes: 1,
+                nics: 1,
                 shared_memory: true,
                 readable,
                 in_place,
@@ -176,5 +206,47 @@ mod tests {
         assert!(!reads(Collective::SendRecv, mib, 2, true, true), "would be overwritten");
         assert!(reads(Collective::Broadcast, mib, 2, false, true) && !reads(Collective::Broadcast, mib, 2, true, true));
         assert!(reads(Collective::Gather, mib / 2, 2, false, true) && !reads(Collective::Gather, mib, 2, false, true));
+    }
+
+    /// All-reduce of a small, a middle and a large message by where its ranks are and what is between them.
+    #[test]
+    fn a_choice_sees_hosts_nodes_and_interfaces() {
+        use Algorithm::{Direct, Hierarchical, RecursiveDoubling, Ring};
+        const KIB: u64 = 1 << 10;
+        // Ranks, hosts, NUMA nodes, interfaces; then algorithm and chunk for 8 B, 64 KiB and 16 MiB.
+        let table = [
+            ((2, 1, 1, 1), [(Direct, 8), (Direct, 32), (Direct, 32)]),
+            ((8, 1, 1, 1), [(Direct, 8), (Direct, 32), (Direct, 32)]),
+            ((8, 1, 2, 1), [(Direct, 8), (Direct, 32), (Hierarchical, 32)]),
+            ((64, 1, 8, 1), [(Direct, 8), (Direct, 32), (Hierarchical, 32)]),
+            ((4, 1, 2, 1), [(Direct, 8), (Direct, 32), (Direct, 32)]),
+            ((2, 2, 1, 1), [(Direct, 64), (Direct, 64), (Ring, 256)]),
+            ((2, 2, 1, 2), [(Direct, 64), (Direct, 64), (Ring, 512)]),
+            ((8, 8, 1, 1), [(RecursiveDoubling, 16), (Ring, 256), (Ring, 256)]),
+            ((8, 8, 1, 8), [(RecursiveDoubling, 16), (Ring, 1024), (Ring, 1024)]),
+            ((8, 2, 1, 1), [(Hierarchical, 256), (Hierarchical, 256), (Hierarchical, 256)]),
+            ((8, 2, 1, 3), [(Hierarchical, 768), (Hierarchical, 768), (Hierarchical, 768)]),
+        ];
+        for ((ranks, hosts, numa_nodes, nics), expected) in table {
+            for (bytes, (algorithm, kib)) in [8, 64 * KIB, 16 << 20].into_iter().zip(expected) {
+                let facts = Facts {
+                    collective: Collective::AllReduce,
+                    bytes,
+                    ranks,
+                    hosts,
+                    numa_nodes,
+                    nics,
+                    shared_memory: hosts == 1,
+                    readable: true,
+                    in_place: false,
+                    deterministic: false,
+                };
+                let choice = choose(&facts);
+                assert_eq!((choice.algorithm, choice.chunk_bytes), (algorithm, kib * KIB), "{facts:?}");
+                assert!(!choice.mapped || algorithm == Direct, "{facts:?}");
+                let ordered = choose(&Facts { deterministic: true, ..facts }).algorithm;
+                assert!(ordered.rank_ordered(Collective::AllReduce), "{facts:?}: {ordered:?}");
+            }
+        }
     }
 }

@@ -151,8 +151,8 @@ impl Job {
 
     fn stuck(&self) -> Vec<Stall> {
         let live = self.processes.iter().filter(|process| process.seen_in_tick);
-        let snapshots: Vec<Snapshot> = live.map(|process| process.latest.clone()).collect();
-        let mut stalls = stalls(&snapshots, 0);
+        // Younger ones are not stuck, whatever the ranks.
+        let mut stalls = stalls(live.map(|process| &process.latest), STUCK_NS / 5);
         stalls.retain(|stall| {
             let broken = !stall.stopped.is_empty() || !stall.gone.is_empty();
             let usual = self

@@ -2,7 +2,7 @@
 
 use hcomm_telemetry::{Histogram, Link, Operation, Snapshot};
 
-use crate::source::is_over;
+use crate::source::{is_over, is_same_process};
 
 /// A process of a job.
 #[derive(Debug, Clone)]
@@ -64,10 +64,7 @@ impl Process {
 
     /// Whether `snapshot` is of this process.
     pub fn is_same(&self, snapshot: &Snapshot) -> bool {
-        let (mine, theirs) = (&self.latest.identity, &snapshot.identity);
-        let id =
-            |of: &hcomm_telemetry::Identity| (of.rank, of.pid, of.pid_namespace, of.process_start_ticks, of.started_ns);
-        id(mine) == id(theirs) && mine.path == theirs.path
+        is_same_process(&self.latest, snapshot)
     }
 
     /// Takes in its state at a later time.

@@ -13,6 +13,7 @@ use hcomm_cli::Failure;
 use crate::model::Model;
 
 pub use lines::Lines;
+pub use news::say;
 pub use once::once;
 
 /// Nothing to attach to.

@@ -52,12 +52,13 @@ pub fn stuck(stall: &Stall) -> String {
     say("not come:", &without(&late, &broken));
     say("stopped:", &without(&stall.stopped, &late));
     say("killed:", &without(&stall.gone, &late));
-    let waiting = without(&stall.inside, &broken);
-    say("came and waits:", if waiting.len() == 1 { &waiting } else { &[] });
-    say("came and wait:", if waiting.len() == 1 { &[] } else { &waiting });
+    // Those in a later call wait too: it cannot end before this one.
+    let mut waiting = without(&[&stall.inside[..], &stall.ahead].concat(), &broken);
+    waiting.sort_unstable();
+    say("waiting:", &waiting);
     // Where all that can be seen have come, those inside know better.
     if late.is_empty() && broken.is_empty() {
-        say("waited for:", &stall.awaited);
+        say("for:", &stall.awaited);
     }
     if stall.unseen > 0 {
         text += &format!("; {} not on this host", units::count(stall.unseen.into()));

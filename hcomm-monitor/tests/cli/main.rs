@@ -1,7 +1,9 @@
 //! The program as a user meets it: mistakes, help, and every output but the screen, over telemetry files made here.
 
+mod exports;
 mod forms;
 mod job;
+mod metrics;
 mod mistakes;
 
 use std::process::Stdio;

@@ -13,6 +13,8 @@ const INFINIBAND: u32 = 32;
 const FAST: f64 = 10.0;
 /// What switches and cards commonly carry.
 const JUMBO: u32 = 9000;
+/// Tables of routes that nobody uses by default (0, 253 to 255 are the system's).
+const FIRST_TABLE: u32 = 101;
 
 pub fn run(context: &mut Context<'_>) {
     state(context);
@@ -99,7 +101,7 @@ fn mtu(context: &mut Context<'_>) {
             Some(mtu) => context.ok("mtu", name, mtu.to_string()),
         }
     }
-    let networks = context.routes.shared();
+    let networks = context.ways.shared.clone();
     for shared in &networks {
         let of: Vec<String> = nics
             .iter()
@@ -114,7 +116,7 @@ fn mtu(context: &mut Context<'_>) {
                 "mtu",
                 &shared.interfaces.join(" "),
                 reason,
-                format!("ip link set NAME mtu {least}, or the larger on all"),
+                format!("{}, or the larger on all", set_mtu(&shared.interfaces, *least)),
             );
         }
     }
@@ -130,9 +132,19 @@ fn mtu(context: &mut Context<'_>) {
             let each: Vec<String> =
                 alike.iter().map(|nic| format!("{} {}", nic.name, nic.mtu.unwrap_or_default())).collect();
             let reason = format!("differs between links of one speed: {}", each.join(", "));
-            context.warn("mtu", &subject.join(" "), reason, "ip link set NAME mtu N, the same on all rails");
+            let most = alike.iter().filter_map(|nic| nic.mtu).max().unwrap_or_default();
+            let names: Vec<String> =
+                alike.iter().filter(|nic| nic.mtu != Some(most)).map(|nic| nic.name.clone()).collect();
+            let fix = format!("{}, if the switches carry it: the same on all rails", set_mtu(&names, most));
+            context.warn("mtu", &subject.join(" "), reason, fix);
         }
     }
+}
+
+/// The commands that give all of these interfaces one MTU.
+fn set_mtu(names: &[String], mtu: u32) -> String {
+    let commands = names.iter().map(|name| format!("ip link set {} mtu {mtu}", shell_word(name)));
+    commands.collect::<Vec<_>>().join("; ")
 }
 
 /// An interface on top of another cannot send more than that one carries.
@@ -163,17 +175,39 @@ fn mtu_of_parts(context: &mut Context<'_>) {
 }
 
 fn shared_networks(context: &mut Context<'_>) {
-    let shared = context.routes.shared();
-    if shared.is_empty() && !context.routes.all.is_empty() {
+    let shared = context.ways.shared.clone();
+    if shared.is_empty() && !context.ways.tables.all.is_empty() {
         context.ok("subnets", "system", "each network is on one link");
-    } else if context.routes.all.is_empty() {
+    } else if context.ways.tables.all.is_empty() {
         context.unknown("subnets", "system", "no routes are told");
     }
     for network in shared {
         let Some((used, others)) = network.interfaces.split_first() else { continue };
-        let reason = format!("{} is also on {}; packets leave by {used}", network.network, others.join(", "));
-        let fix = "give each link a network of its own, or ip rule add from ADDRESS table N for each; \
-                   sysctl -w net.ipv4.conf.all.arp_announce=2 net.ipv4.conf.all.arp_ignore=1";
-        context.warn("subnets", &network.interfaces.join(" "), reason, fix);
+        let subject = network.interfaces.join(" ");
+        let others = others.join(", ");
+        if network.is_sorted_out() {
+            let reason = format!("{} is also on {others}; rules keep apart what comes from each", network.network);
+            context.ok("subnets", &subject, reason);
+            continue;
+        }
+        let reason = format!("{} is also on {others}; packets leave by {used}", network.network);
+        let rules: Vec<String> = network
+            .from
+            .iter()
+            .zip(FIRST_TABLE..)
+            .map(|(own, table)| {
+                let (address, link, network) = (own.address, shell_word(&own.interface), &network.network);
+                format!(
+                    "ip route add {network} dev {link} src {address} table {table}; ip rule add from {address} table {table}"
+                )
+            })
+            .collect();
+        let rules =
+            if rules.is_empty() { "ip rule add from ADDRESS table N for each".to_owned() } else { rules.join("; ") };
+        let fix = format!(
+            "give each link a network of its own, or rules: {rules}; \
+             sysctl -w net.ipv4.conf.all.arp_announce=2 net.ipv4.conf.all.arp_ignore=1"
+        );
+        context.warn("subnets", &subject, reason, fix);
     }
 }

@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use hcomm_topology::net::{Ethtool, Routes};
+use hcomm_topology::net::Ethtool;
 use hcomm_topology::{NumaNode, PciFunction, Root, read_numa, read_pci};
 use serde::Serialize;
 
 use crate::links::{self as all_links, Link};
 use crate::sample::{Growth, Sample};
+use crate::ways::Ways;
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -55,7 +56,7 @@ struct Context<'a> {
     growth: Option<Growth>,
     /// Pause frames by interface and name, first before and then after the counters were watched.
     pauses: BTreeMap<String, [BTreeMap<String, u64>; 2]>,
-    routes: Routes,
+    ways: Ways,
     pci: Vec<PciFunction>,
     numa: Vec<NumaNode>,
     ethtool: Option<Ethtool>,
@@ -81,9 +82,9 @@ pub fn run(root: &Root, watch: Option<Duration>) -> Vec<Finding> {
         root,
         growth: watch.map(|_| Growth::between(&before, &sample)),
         pauses: pauses_before.into_iter().filter_map(both).collect(),
+        ways: Ways::read(root, &links),
         links,
         sample,
-        routes: Routes::read(root),
         pci: read_pci(root),
         numa: read_numa(root, &mut Vec::new()),
         ethtool,

@@ -1,5 +1,6 @@
 //! RDMA ports: state, GID table, memory that may be locked.
 
+use hcomm_cli::shell_word;
 use hcomm_topology::net::GidKind;
 use hcomm_topology::{RdmaPort, RdmaPortState};
 
@@ -27,8 +28,13 @@ pub fn run(context: &mut Context<'_>) {
 
 /// F15: the entry that is used by default may not leave the link.
 fn gid(context: &mut Context<'_>, name: &str, port: &RdmaPort) {
-    let interface = port.interfaces.first().map_or("INTERFACE", String::as_str);
-    let address = format!("ip address add ADDRESS/PREFIX dev {interface}");
+    let address = match port.interfaces.first() {
+        Some(interface) => format!("ip address add ADDRESS/PREFIX dev {}", shell_word(interface)),
+        None => {
+            let (device, port) = (&port.device, port.port);
+            format!("give its interface an address; rdma link show {device}/{port} names it")
+        }
+    };
     let table = context.root.is_folder(format!("sys/class/infiniband/{}/ports/{}/gids", port.device, port.port));
     let link = context.links.iter().find(|link| link.name == name);
     let Some(gid) = link.and_then(Link::gid).cloned() else {

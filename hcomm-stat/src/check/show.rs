@@ -1,6 +1,6 @@
 //! Findings as text and JSON.
 
-use hcomm_cli::{Cell, Column, Screen, Table, printable};
+use hcomm_cli::{Cell, Column, Screen, Table, lines, printable, wrap};
 use hcomm_topology::Root;
 use serde_json::json;
 
@@ -11,8 +11,8 @@ pub fn text(findings: &[Finding], screen: Screen) -> String {
     let mut table = Table::new([
         Column::text(""),
         Column::text("CHECK"),
-        Column::text("SUBJECT").shrink_to(8),
-        Column::text("FOUND").shrink_to(20),
+        Column::text("SUBJECT").wrap_to(8),
+        Column::text("FOUND").wrap_to(20),
     ]);
     let groups = groups(findings);
     for group in &groups {
@@ -25,22 +25,38 @@ pub fn text(findings: &[Finding], screen: Screen) -> String {
     let attention = groups.iter().filter(|group| needs_attention(group[0]));
     for (number, group) in attention.enumerate() {
         if number == 0 {
-            text += "\nWhat to do:\n";
+            text += "\n";
+            text += &wrap("What to do:", screen);
         }
         let Finding { check, reason, fix, .. } = group[0];
         let others = if group.len() > 1 { " (and alike for the others)" } else { "" };
-        text += &format!("  {}\n", printable(&format!("{check} {}: {reason}", subjects(group))));
-        text += &format!("    {}\n", printable(&format!("{fix}{others}")));
+        let what = printable(&format!("{check} {}: {reason}", subjects(group)));
+        text += &lines("  ", "  ", what.split(' '), screen);
+        text += &remedy(&printable(&format!("{fix}{others}")), screen);
     }
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
-    text += &format!(
-        "\n{} ok, {} warn, {} fail, {} unknown\n",
+    let sum = format!(
+        "{} ok, {} warn, {} fail, {} unknown",
         count(Verdict::Ok),
         count(Verdict::Warn),
         count(Verdict::Fail),
         count(Verdict::Unknown)
     );
-    text
+    text + "\n" + &wrap(&sum, screen)
+}
+
+/// What to do, in one line where that fits; else each command in one of its own, so that it can be copied.
+fn remedy(fix: &str, screen: Screen) -> String {
+    const INDENT: &str = "    ";
+    if screen.width.is_none_or(|width| INDENT.len() + fix.chars().count() <= width) {
+        return format!("{INDENT}{fix}\n");
+    }
+    let last = fix.matches("; ").count();
+    let part = |(at, part): (usize, &str)| {
+        let end = if at < last { ";" } else { "" };
+        lines(INDENT, "      ", format!("{part}{end}").split(' '), screen)
+    };
+    fix.split("; ").enumerate().map(part).collect()
 }
 
 fn needs_attention(finding: &Finding) -> bool {

@@ -29,6 +29,8 @@ pub struct Stall {
     /// Ranks of the job that have not come to it, as far as their files can be seen, with the number of the last call that they
     /// began.
     pub late: Vec<(u32, u64)>,
+    /// Ranks of the job that are in a later call of the lane.
+    pub ahead: Vec<u32>,
     /// Ranks of the job whose process is stopped, inside or not.
     pub stopped: Vec<u32>,
     /// Ranks of the job whose process is gone.
@@ -60,7 +62,7 @@ pub struct Skew {
 
 /// The calls that some rank has been in for at least `least_ns`, the oldest first. Snapshots of several jobs and of ranks on
 /// several hosts may be given; only those of one job and one host are compared.
-pub fn stalls(snapshots: &[Snapshot], least_ns: u64) -> Vec<Stall> {
+pub fn stalls<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>, least_ns: u64) -> Vec<Stall> {
     let mut stalls = Vec::new();
     for ranks in by_host(snapshots) {
         let mut lanes: BTreeMap<(u64, u32), Vec<(&Snapshot, &Lane)>> = BTreeMap::new();
@@ -76,7 +78,7 @@ pub fn stalls(snapshots: &[Snapshot], least_ns: u64) -> Vec<Stall> {
 }
 
 /// Snapshots of one job on one boot of one host.
-fn by_host(snapshots: &[Snapshot]) -> Vec<Vec<&Snapshot>> {
+fn by_host<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Vec<Vec<&'a Snapshot>> {
     let mut groups: BTreeMap<(&str, &str), Vec<&Snapshot>> = BTreeMap::new();
     for snapshot in snapshots {
         let Snapshot { identity, .. } = snapshot;
@@ -96,7 +98,8 @@ fn stall(members: &[(&Snapshot, &Lane)], least_ns: u64) -> Option<Stall> {
     let waits = |of: &Snapshot| of.stopped != Some(true) && of.liveness != crate::Liveness::Dead;
     let (snapshot, lane, now, age_ns) = old.max_by_key(|(snapshot, .., age)| (waits(snapshot), *age))?;
     let message = now.kind.is_message();
-    let (mut inside, mut late, mut stopped, mut gone, mut awaited) = (vec![], vec![], vec![], vec![], vec![]);
+    let (mut inside, mut late, mut ahead, mut stopped, mut gone, mut awaited) =
+        (vec![], vec![], vec![], vec![], vec![], vec![]);
     for (other, other_lane) in members {
         let rank = other.identity.rank;
         // Messages are numbered by pair: nobody else can be said to be late to one.
@@ -107,6 +110,7 @@ fn stall(members: &[(&Snapshot, &Lane)], least_ns: u64) -> Option<Stall> {
                 awaited.extend(other_lane.now.iter().flat_map(|now| &now.awaited));
             }
             () if !message && other_lane.begun < now.number => late.push((rank, other_lane.begun)),
+            () if !message && other_lane.begun > now.number && other_lane.is_inside() => ahead.push(rank),
             () => {}
         }
         if other.stopped == Some(true) {
@@ -128,6 +132,7 @@ fn stall(members: &[(&Snapshot, &Lane)], least_ns: u64) -> Option<Stall> {
         age_ns,
         inside,
         late,
+        ahead,
         stopped,
         gone,
         awaited,

@@ -153,17 +153,22 @@ impl Operation {
             (Some(a), Some(b)) => Some(by(a, b)),
             (a, b) => a.or(b),
         };
-        let mut sum = if later { other.clone() } else { self.clone() };
-        sum.count = self.count.saturating_add(other.count);
-        sum.bytes = self.bytes.saturating_add(other.bytes);
-        sum.errors = self.errors.saturating_add(other.errors);
-        sum.timed = self.timed.saturating_add(other.timed);
-        sum.total_ns = self.total_ns.saturating_add(other.total_ns);
-        sum.min_ns = most(self.min_ns, other.min_ns, u64::min);
-        sum.max_ns = most(self.max_ns, other.max_ns, u64::max);
-        sum.durations = self.durations.clone();
-        sum.durations.add(&other.durations);
-        *self = sum;
+        if later {
+            self.algorithm = other.algorithm;
+            self.transport = other.transport;
+            self.channels = other.channels;
+            self.chunk_bytes = other.chunk_bytes;
+            self.element = other.element;
+            self.last_end_ns = other.last_end_ns;
+        }
+        self.count = self.count.saturating_add(other.count);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.errors = self.errors.saturating_add(other.errors);
+        self.timed = self.timed.saturating_add(other.timed);
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.min_ns = most(self.min_ns, other.min_ns, u64::min);
+        self.max_ns = most(self.max_ns, other.max_ns, u64::max);
+        self.durations.add(&other.durations);
     }
 }
 

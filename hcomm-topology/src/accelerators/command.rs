@@ -1,17 +1,34 @@
 //! Running a vendor's tool, with a limit to its time.
 
 use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Where the installer of the Ascend driver puts its tools.
+const ASCEND_TOOLS: &str = "/usr/local/Ascend/driver/tools";
 /// The most that is read of a tool.
 const MOST_BYTES: u64 = 4 << 20;
 
 /// What `program` prints. `Err` says why there is nothing: it is not installed (`None`), or failed, or took longer than `limit` and was
 /// ended (a sentence).
 pub(super) fn output(program: &str, arguments: &[&str], limit: Duration) -> Result<String, Option<String>> {
+    output_of(&find(program).ok_or(None)?, arguments, limit)
+}
+
+/// Where a program is: in the folders of `PATH`, else in that of the Ascend driver. Folders that may not be looked into have none: left
+/// to itself, the system would complain of them, and not of the missing program.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain([PathBuf::from(ASCEND_TOOLS)]);
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// As [`output`], of the program at `file`.
+pub(super) fn output_of(file: &Path, arguments: &[&str], limit: Duration) -> Result<String, Option<String>> {
+    let program = file.file_name().unwrap_or_default().to_string_lossy();
     let called = || format!("{program} {}", arguments.join(" "));
-    let mut child = Command::new(program)
+    let mut child = Command::new(file)
         .args(arguments)
         .env("LC_ALL", "C")
         .stdin(Stdio::null())

@@ -3,6 +3,7 @@
 mod ascend;
 mod classify;
 mod command;
+mod hccn;
 mod kfd;
 mod nvidia;
 mod sysfs;
@@ -42,6 +43,7 @@ pub(crate) fn find(root: &Root, pci: &[PciFunction]) -> Found {
     if root.is_this_machine() {
         nvidia::add_nvml(nvidia::LIBRARY.as_ref(), pci, &mut found);
         add_npu_smi(&mut found);
+        hccn::add(&mut found);
     }
     found
 }

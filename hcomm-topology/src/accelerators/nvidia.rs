@@ -18,6 +18,8 @@ use crate::{
 
 /// The library's name on every system; the one without a number is there only where programs are built.
 pub(super) const LIBRARY: &str = "libnvidia-ml.so.1";
+/// Instances that a GPU has at most are 7; a count far above is damaged.
+const MOST_INSTANCES: u32 = 64;
 /// Links that a GPU has at most (`NVML_NVLINK_MAX_LINKS`).
 const MOST_LINKS: u32 = 18;
 
@@ -77,6 +79,45 @@ pub(super) fn add_nvml(library: &OsStr, pci: &[PciFunction], found: &mut Found) 
     for (at, device) in &devices {
         let links = links(&nvml_links(device), *at, pci, found);
         found.links.extend(links);
+    }
+    let parts = devices.iter().filter_map(|(at, device)| Some((*at, instances(device, found.accelerators.get(*at)?))));
+    let parts = parts.filter(|(_, parts)| !parts.is_empty()).collect();
+    split(found, parts);
+}
+
+/// The instances that a GPU in MIG mode is divided into, in NVML's order; empty for one that is not.
+fn instances(device: &Device<'_>, whole: &Accelerator) -> Vec<Accelerator> {
+    if !device.mig_mode().is_ok_and(|mode| mode.current == 1) {
+        return Vec::new();
+    }
+    let most = device.mig_device_count().unwrap_or(0).min(MOST_INSTANCES);
+    let instances = (0..most).filter_map(|index| device.mig_device_by_index(index).ok());
+    let part = |(number, instance): (u32, Device<'_>)| {
+        let mut part = whole.clone();
+        part.id.partition = Some(number);
+        part.id.name = whole.id.name.as_ref().map(|name| format!("{name}.{number}"));
+        // What is told of the whole is not told of a part; temperature is, as they are one chip.
+        (part.memory_bytes, part.memory_used_bytes, part.uuid) = (None, None, None);
+        (part.utilisation_percent, part.power_w) = (None, None);
+        ask(&instance, &mut part);
+        part
+    };
+    (0..).zip(instances).map(part).collect()
+}
+
+/// Puts parts in place of the accelerators that they are of. Links of the whole stay with its first part.
+fn split(found: &mut Found, mut parts: BTreeMap<usize, Vec<Accelerator>>) {
+    let mut new_place = Vec::new();
+    for (at, whole) in std::mem::take(&mut found.accelerators).into_iter().enumerate() {
+        new_place.push(found.accelerators.len());
+        found.accelerators.extend(parts.remove(&at).unwrap_or_else(|| vec![whole]));
+    }
+    let place = |at: usize| new_place.get(at).copied().unwrap_or(at);
+    for link in &mut found.links {
+        link.from = place(link.from);
+        if let LinkTarget::Accelerator(to) = &mut link.to {
+            *to = place(*to);
+        }
     }
 }
 
@@ -214,10 +255,11 @@ mod tests {
             function("0000:19:00.0", 0x030200, 0x10de),
             function("0000:3b:00.0", 0x030200, 0x10de),
             function("0000:5d:00.0", 0x068000, 0x10de),
+            function("0000:86:00.0", 0x030200, 0x10de),
         ];
         let mut found = Found { accelerators: super::super::functions(&pci), ..Found::default() };
         add_nvml(library.as_os_str(), &pci, &mut found);
-        let [first, second] = &found.accelerators[..] else { panic!("{found:?}") };
+        let [first, second, part, other] = &found.accelerators[..] else { panic!("{found:?}") };
         assert_eq!(first.model.as_deref(), Some("H100 80GB HBM3"));
         assert_eq!((first.memory_bytes, first.memory_used_bytes), (Some(85_520_809_984), Some(1 << 30)));
         assert_eq!(
@@ -228,6 +270,15 @@ mod tests {
         // The second fails in all but its place, and the library lacks other functions altogether.
         assert_eq!(second.id.name.as_deref(), Some("nvml1"));
         assert_eq!((second.memory_bytes, second.power_w, &second.model), (None, None, &None));
+        // The third is divided into two instances.
+        let facts = |a: &Accelerator| (a.id.partition, a.uuid.clone(), a.memory_bytes, a.model.clone());
+        let expected = |number: u32, gib: u64, model: &str| {
+            (Some(number), Some(format!("MIG-{number}")), Some(gib << 30), Some(model.to_owned()))
+        };
+        assert_eq!(facts(part), expected(0, 10, "H100 80GB HBM3 MIG 1g.10gb"));
+        assert_eq!(facts(other), expected(1, 40, "H100 80GB HBM3 MIG 3g.40gb"));
+        assert_eq!(other.id.pci, Some("0000:86:00.0".parse().unwrap()));
+        assert_eq!((other.utilisation_percent, other.id.name.as_deref()), (None, Some("nvml3.1")));
         let link = |to, count| AcceleratorLink {
             from: 0,
             to,
@@ -239,6 +290,26 @@ mod tests {
         assert_eq!(found.links, [link(LinkTarget::Accelerator(1), 2), link(LinkTarget::Switch, 1)]);
         assert!(found.notes.iter().any(|note| note.contains("1 of its NVLinks")), "{:?}", found.notes);
         assert!(found.notes.iter().any(|note| note.contains("NVML device 2")), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn links_follow_when_a_gpu_is_split() {
+        let unknown =
+            |name: &str| Accelerator::unknown(DeviceId { pci: None, partition: None, name: Some(name.to_owned()) });
+        let link = |from, to| AcceleratorLink {
+            from,
+            to: LinkTarget::Accelerator(to),
+            kind: LinkKind::NvLink,
+            count: None,
+            hops: None,
+            mb_per_s: None,
+        };
+        let mut found = Found { accelerators: ["a", "b", "c"].map(unknown).to_vec(), ..Found::default() };
+        found.links = vec![link(0, 2), link(2, 1)];
+        split(&mut found, [(1, vec![unknown("b0"), unknown("b1")])].into());
+        let names: Vec<_> = found.accelerators.iter().map(|a| a.id.name.as_deref().unwrap()).collect();
+        assert_eq!(names, ["a", "b0", "b1", "c"]);
+        assert_eq!(found.links, [link(0, 3), link(3, 1)]);
     }
 
     #[test]

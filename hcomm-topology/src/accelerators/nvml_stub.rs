@@ -1,5 +1,5 @@
 //! A stand-in for libnvidia-ml with the layouts of NVML's documentation, for tests: compiled alone as a shared library. Device 0 answers all,
-//! device 1 only says where it is, device 2 fails; newer functions are missing.
+//! device 1 only says where it is, device 2 fails, device 3 is divided into two instances; newer functions are missing.
 
 #![allow(non_snake_case, clippy::missing_safety_doc)]
 
@@ -7,7 +7,13 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 const SUCCESS: c_int = 0;
 const NOT_SUPPORTED: c_int = 3;
+const NOT_FOUND: c_int = 6;
 const GPU_IS_LOST: c_int = 15;
+
+/// Handles of the GPU that is divided, and of its instances.
+const WHOLE: usize = 4;
+const SMALL: usize = 101;
+const LARGE: usize = 102;
 
 /// `nvmlPciInfo_t`.
 #[repr(C)]
@@ -68,13 +74,13 @@ pub extern "C" fn nvmlShutdown() -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> c_int {
-    unsafe { *count = 3 };
+    unsafe { *count = 4 };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut *mut c_void) -> c_int {
-    if index > 1 {
+    if index == 2 {
         return GPU_IS_LOST;
     }
     unsafe { *device = (index as usize + 1) as *mut c_void };
@@ -83,22 +89,79 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *m
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: *mut c_void, info: *mut PciInfo) -> c_int {
-    place(info, if device as usize == 1 { "00000000:19:00.0" } else { "00000000:3B:00.0" }, 0x233010de)
+    let address = match device as usize {
+        1 => "00000000:19:00.0",
+        WHOLE => "00000000:86:00.0",
+        _ => "00000000:3B:00.0",
+    };
+    place(info, address, 0x233010de)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetMigMode(device: *mut c_void, now: *mut c_uint, next: *mut c_uint) -> c_int {
+    if device as usize != WHOLE {
+        return NOT_SUPPORTED;
+    }
+    unsafe { (*now, *next) = (1, 1) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetMaxMigDeviceCount(_: *mut c_void, count: *mut c_uint) -> c_int {
+    unsafe { *count = 7 };
+    SUCCESS
+}
+
+/// Instances are not numbered without gaps.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
+    _: *mut c_void,
+    index: c_uint,
+    instance: *mut *mut c_void,
+) -> c_int {
+    let handle = match index {
+        0 => SMALL,
+        3 => LARGE,
+        _ => return NOT_FOUND,
+    };
+    unsafe { *instance = handle as *mut c_void };
+    SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetName(device: *mut c_void, name: *mut c_char, room: c_uint) -> c_int {
-    only_first(device, || copy(name, room as usize, "NVIDIA H100 80GB HBM3"))
+    let text = match device as usize {
+        1 => "NVIDIA H100 80GB HBM3",
+        SMALL => "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        LARGE => "NVIDIA H100 80GB HBM3 MIG 3g.40gb",
+        _ => return NOT_SUPPORTED,
+    };
+    copy(name, room as usize, text);
+    SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetUUID(device: *mut c_void, uuid: *mut c_char, room: c_uint) -> c_int {
-    only_first(device, || copy(uuid, room as usize, "GPU-0"))
+    let text = match device as usize {
+        1 => "GPU-0",
+        SMALL => "MIG-0",
+        LARGE => "MIG-1",
+        _ => return NOT_SUPPORTED,
+    };
+    copy(uuid, room as usize, text);
+    SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: *mut c_void, memory: *mut Memory) -> c_int {
-    only_first(device, || unsafe { ((*memory).total, (*memory).used) = (85_520_809_984, 1 << 30) })
+    let total = match device as usize {
+        1 => 85_520_809_984,
+        SMALL => 10 << 30,
+        LARGE => 40 << 30,
+        _ => return NOT_SUPPORTED,
+    };
+    unsafe { ((*memory).total, (*memory).used) = (total, 1 << 30) };
+    SUCCESS
 }
 
 #[unsafe(no_mangle)]

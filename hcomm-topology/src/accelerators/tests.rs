@@ -342,6 +342,7 @@ fn order_moves_links_along() {
 fn tools_have_a_limit() {
     let limit = Duration::from_millis(50);
     assert_eq!(command::output("hcomm-no-such-tool", &[], limit), Err(None));
+    assert_eq!(command::output("etc", &[], limit), Err(None), "a folder is no program");
     let slow = command::output("sleep", &["30"], limit).unwrap_err().unwrap();
     assert!(slow.contains("sleep 30") && slow.contains("has not ended"), "{slow}");
     assert!(command::output("false", &[], Duration::from_secs(5)).unwrap_err().unwrap().contains("failed"));

@@ -127,7 +127,8 @@ fn index<'a>(sets: impl Iterator<Item = &'a CpuSet>) -> BTreeMap<u32, usize> {
 /// The node of each processor that is on exactly one. Emulated nodes (`numa=fake`) each claim all processors: then nobody knows.
 fn nodes(root: &Root, known: &CpuSet, numa: &[NumaNode]) -> BTreeMap<u32, u32> {
     let node = |cpu: u32| {
-        let mut claims = numa.iter().filter(|node| node.cpus.contains(cpu)).map(|node| node.id);
+        let mut claims =
+            numa.iter().filter(|node| node.cpus.as_ref().is_some_and(|cpus| cpus.contains(cpu))).map(|node| node.id);
         match (claims.next(), claims.next()) {
             (Some(only), None) => Some(only),
             (Some(_), Some(_)) => None,

@@ -34,8 +34,10 @@ impl<'a> Source<'a> {
             return Err(at(line, format!("expected a topology, found {what}")));
         }
         let options = ParsingOptions { allow_dtd: true, nodes_limit: MOST_NODES, ..ParsingOptions::default() };
-        let document = Document::parse_with_options(self.text, options)
-            .map_err(|e| at(e.pos().row, format!("expected well-formed XML, found this: {e}")))?;
+        let document = Document::parse_with_options(self.text, options).map_err(|e| {
+            let row = if ends_early(&e) { self.lines() } else { e.pos().row };
+            at(row, format!("expected well-formed XML, found this: {e}"))
+        })?;
         // Depth is counted while walking in document order: a node is one deeper than its parent.
         let mut depth = vec![0_usize; 0];
         for node in document.descendants() {
@@ -46,6 +48,11 @@ impl<'a> Source<'a> {
             depth.push(level);
         }
         Ok(document)
+    }
+
+    /// The number of the last line that has something in it.
+    fn lines(&self) -> u32 {
+        1 + self.text.trim_end().bytes().filter(|byte| *byte == b'\n').count() as u32
     }
 
     /// What no tool writes, and what would take the parser time or memory that grows with the square of the text: entities
@@ -88,6 +95,12 @@ impl<'a> Source<'a> {
             self.error(node, format!("expected {name}={what} in <{tag}>, found no such attribute"))
         })
     }
+}
+
+/// Errors that are only seen at the end of the text; the parser gives them no place.
+fn ends_early(error: &roxmltree::Error) -> bool {
+    use roxmltree::Error::{NoRootNode, NodesLimitReached, UnclosedRootNode, UnexpectedEndOfStream};
+    matches!(error, NoRootNode | NodesLimitReached | UnclosedRootNode | UnexpectedEndOfStream)
 }
 
 /// The sentence for an attribute of the wrong form.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Relation;
-use crate::{CpuSet, Machine, PciAddress, PciFunction, PciLink};
+use crate::{Machine, PciAddress, PciFunction, PciLink};
 
 /// A machine's PCI tree and NUMA nodes, for questions about pairs of devices.
 pub(super) struct PciTree<'a> {
@@ -100,10 +100,10 @@ impl<'a> PciTree<'a> {
             return Some(BTreeSet::from([node]));
         }
         let local = function?.local_cpus.as_ref()?;
-        let near = |cpus: &CpuSet| !cpus.and(local).is_empty();
+        let told = || self.machine.numa.iter().filter_map(|node| Some((node.id, node.cpus.as_ref()?)));
         let nodes: BTreeSet<u32> =
-            self.machine.numa.iter().filter(|node| near(&node.cpus)).map(|node| node.id).collect();
-        let all = self.machine.numa.iter().filter(|node| !node.cpus.is_empty()).count();
+            told().filter(|(_, cpus)| !cpus.and(local).is_empty()).map(|(node, _)| node).collect();
+        let all = told().filter(|(_, cpus)| !cpus.is_empty()).count();
         (!nodes.is_empty() && nodes.len() < all).then_some(nodes)
     }
 

@@ -2,6 +2,7 @@
 //! to be asked for: counters, GID tables, routes, settings of the card.
 
 mod address;
+mod ask_route;
 mod counters;
 mod ethtool;
 mod ethtool_call;
@@ -12,6 +13,7 @@ mod route;
 
 use std::path::{Path, PathBuf};
 
+pub use ask_route::{RouteSocket, Way};
 pub use counters::{Counter, Counters, Difference, difference, interface_counters, rdma_counters};
 pub use ethtool::{DriverInfo, Ethtool, LinkSettings, Pause};
 pub use nic::read_nics;

@@ -1,4 +1,5 @@
-//! The way the kernel would send: `/proc/net/route` and `/proc/net/ipv6_route` (the main table; rules of `ip rule` are not in them).
+//! The routes of the main table: `/proc/net/route` and `/proc/net/ipv6_route`. Other tables and the rules of `ip rule` are not in them: for
+//! these, this machine's kernel is asked ([`super::RouteSocket`]).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

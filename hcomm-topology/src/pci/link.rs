@@ -21,7 +21,13 @@ pub(super) fn read(folder: &Folder<'_>) -> PciLink {
 pub(crate) fn speed(text: &str) -> Option<f32> {
     let (number, unit) = text.trim().split_at_checked(text.trim().find(|c: char| !c.is_ascii_digit() && c != '.')?)?;
     let speed: f32 = number.parse().ok()?;
-    (unit.trim_start().starts_with("GT/s") && speed > 0.0).then_some(speed)
+    (unit.trim_start().starts_with("GT/s") && is_speed(speed)).then_some(speed)
+}
+
+/// Whether a number of GT/s can be one. The fastest that is specified (PCI Express 7.0) is 128; a file that says a thousand times as much
+/// is damaged.
+pub(crate) fn is_speed(gt_per_s: f32) -> bool {
+    gt_per_s > 0.0 && gt_per_s <= 1024.0
 }
 
 /// Lanes of a text such as `16`. A link has at most 32.

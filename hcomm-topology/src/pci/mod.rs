@@ -10,6 +10,7 @@ use crate::root::Folder;
 use crate::{CpuSet, PciAddress, PciFunction, Root};
 use header::Header;
 pub use link::{below_own_best, degraded, possible};
+pub(crate) use link::{is_speed, width};
 
 /// Folders below `sys/devices/pci*` are searched no deeper; PCI itself ends at 256 buses, real trees at about ten.
 const DEEPEST: usize = 40;

@@ -20,6 +20,12 @@ fn hwloc_files() {
             let own = machine.pci.iter().filter(|f| f.class.unwrap_or(0) >> 8 == number).count();
             tally.equal(&name, &format!("functions of class {class}"), json!(own), count.clone());
         }
+        // The parts of a chip are of one model.
+        for one in machine.accelerators.iter().filter(|one| one.id.partition.is_some()) {
+            let first =
+                machine.accelerators.iter().find(|other| other.id.pci == one.id.pci).and_then(|a| a.model.clone());
+            tally.equal(&name, "model of a part", one.model.clone(), first);
+        }
         let threads: CpuSet = machine.cpus.threads.iter().map(|thread| thread.id).collect();
         tally.equal(&name, "pu_os_indexes", json!(threads), at(&expected, "pu_os_indexes").clone());
         let numa: Vec<Value> = machine

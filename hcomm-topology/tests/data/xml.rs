@@ -63,7 +63,7 @@ fn nccl_machine(tally: &mut Tally, name: &str, machine: &Machine, expected: &Val
         .map(|node| {
             json!({
                 "os_index": node.id,
-                "cpus": text(Some(&node.cpus).filter(|cpus| !cpus.is_empty())),
+                "cpus": text(node.cpus.as_ref().filter(|cpus| !cpus.is_empty())),
                 "arch": machine.arch,
                 "vendor": machine.cpus.vendor,
                 "familyid": text(machine.cpus.family),

@@ -76,7 +76,7 @@ fn a_rank_that_is_a_call_behind_is_named_with_the_call_that_waits() {
     }
     model.update(tick(2_450, ranks));
     let text = shown(&model, View::Operations, PLAIN, (120, 40));
-    let words = "STUCK for 1.25s: AllReduce 1MB, call 482; stopped and not come: rank 2; came and wait: ranks 0, 1, 3";
+    let words = "STUCK for 1.25s: AllReduce 1MB, call 482; stopped and not come: rank 2; waiting: ranks 0, 1, 3";
     assert!(text.contains(words), "{text}");
 }
 

@@ -186,8 +186,9 @@ impl Devices {
                 }
                 let of = |at: &usize| self.names.get(*at);
                 let name = own.iter().filter_map(of).find(|name| name.number().is_some()).map(|name| name.name.clone());
-                let model =
-                    own.iter().filter_map(of).find_map(|name| name.model.clone()).or_else(|| model_of(function));
+                // A library may name but the first part of a chip.
+                let told = |names: &[usize]| names.iter().filter_map(of).find_map(|name| name.model.clone());
+                let model = told(&own).or_else(|| told(&here)).or_else(|| model_of(function));
                 let partition = (parts > 1).then_some(part as u32);
                 let accelerator = Accelerator {
                     kind: class.unwrap_or(AcceleratorKind::Gpu),

@@ -131,6 +131,7 @@ impl<'a> Reader<'a> {
     }
 
     fn numa_node(&mut self, node: Node, number: Option<u32>, cpus: CpuSet) -> Result<(), FormatError> {
+        let cpus = Some(cpus);
         // A machine without NUMA has one node without a number.
         let id = number.unwrap_or(0);
         let memory_bytes = self.source.attribute(node, "local_memory", "a number of bytes")?;
@@ -191,7 +192,11 @@ impl<'a> Reader<'a> {
         let mut machine = self.machine;
         machine.cpus.online = self.online;
         for thread in &mut machine.cpus.threads {
-            thread.numa_node = machine.numa.iter().find(|node| node.cpus.contains(thread.id)).map(|node| node.id);
+            thread.numa_node = machine
+                .numa
+                .iter()
+                .find(|node| node.cpus.as_ref().is_some_and(|cpus| cpus.contains(thread.id)))
+                .map(|node| node.id);
         }
         machine.cpus.threads.sort_by_key(|thread| thread.id);
         machine.numa.sort_by_key(|node| node.id);

@@ -18,7 +18,8 @@ pub use write::write;
 const ROOT_BUS: &str = "hcomm_root_bus";
 /// The bridges between an element and the one around it, top first.
 const VIA: &str = "hcomm_via";
-/// Processors next to an element of no single NUMA node.
+/// Processors next to an element where they are not those of its NUMA node; below it the same unless it says otherwise, empty for those
+/// of the node again.
 const LOCAL_CPUS: &str = "hcomm_local_cpus";
 /// On `<gpu>`: which accelerator it is in the order of the machine's own tools; its model; bytes of its memory.
 const INDEX: &str = "hcomm_index";

@@ -9,6 +9,7 @@ use super::super::xml::{Source, expected, hex};
 use super::{CPU_CLASS, HOPS, INDEX, LINK, LOCAL_CPUS, MEMORY, MODEL, RATE, ROOT_BUS, SWITCH_CLASS, VIA, kind_of};
 use crate::accelerators::model_of;
 use crate::classes;
+use crate::pci::{is_speed, width};
 use crate::root::natural;
 use crate::{
     Accelerator, AcceleratorKind, AcceleratorLink, CpuSet, DeviceId, LinkKind, LinkTarget, Machine, Nic, NicKind,
@@ -73,23 +74,25 @@ impl<'a> Reader<'a> {
         }
         let numa = u32::try_from(number).ok();
         let affinity = match cpu.attribute("affinity").filter(|text| !text.trim().is_empty()) {
-            Some(text) => CpuSet::parse_mask(text).ok_or_else(|| {
+            Some(text) => Some(CpuSet::parse_mask(text).ok_or_else(|| {
                 self.source.error(cpu, expected(cpu, "affinity", "a mask such as 00000000,0000000f", text))
-            })?,
-            None => CpuSet::default(),
+            })?),
+            None => None,
         };
         let cpus = &mut self.machine.cpus;
         let known = |text: Option<&str>| text.filter(|text| !text.trim().is_empty()).map(str::to_owned);
         cpus.vendor = cpus.vendor.take().or(known(cpu.attribute("vendor")));
         cpus.family = cpus.family.or(self.source.attribute(cpu, "familyid", "a number")?);
         cpus.model_number = cpus.model_number.or(self.source.attribute(cpu, "modelid", "a number")?);
-        cpus.present = cpus.present.or(&affinity);
+        if let Some(affinity) = &affinity {
+            cpus.present = cpus.present.or(affinity);
+        }
         // As `uname -m` names it; NCCL has a word of its own for this one.
         let arch = known(cpu.attribute("arch")).map(|arch| if arch == "arm64" { "aarch64".into() } else { arch });
         self.machine.arch = self.machine.arch.take().or(arch);
         if let Some(id) = numa {
             match self.machine.numa.iter_mut().find(|node| node.id == id) {
-                Some(node) => node.cpus = node.cpus.or(&affinity),
+                Some(node) => node.cpus = either(node.cpus.take(), affinity),
                 None => self.machine.numa.push(NumaNode {
                     id,
                     cpus: affinity,
@@ -134,7 +137,7 @@ impl<'a> Reader<'a> {
         if let Some(text) = node.attribute(LOCAL_CPUS) {
             let set = CpuSet::parse_list(text)
                 .ok_or_else(|| source.error(node, expected(node, LOCAL_CPUS, "a list", text)))?;
-            here.local_cpus = Some(set);
+            here.local_cpus = Some(set).filter(|set| !set.is_empty());
         }
         let depth = above.len();
         for text in node.attribute(VIA).unwrap_or_default().split_whitespace() {
@@ -337,6 +340,14 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// What is told by one or both of two elements of a node.
+fn either(one: Option<CpuSet>, other: Option<CpuSet>) -> Option<CpuSet> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.or(&other)),
+        (one, other) => one.or(other),
+    }
+}
+
 fn kind_of_function(function: &PciFunction) -> Option<AcceleratorKind> {
     accelerator_kind(function.class?, function.vendor, function.device)
 }
@@ -356,10 +367,9 @@ fn function(address: PciAddress, place: &Place) -> PciFunction {
 /// speed and a width of 0 where the system does not tell.
 fn link(node: Node) -> PciLink {
     let speed = node.attribute("link_speed").and_then(|text| text.trim().split("GT/s").next()?.trim().parse().ok());
-    let width = node.attribute("link_width").and_then(|text| text.trim().parse().ok());
     PciLink {
-        max_speed_gt_per_s: speed.filter(|speed: &f32| speed.is_finite() && *speed > 0.0),
-        max_width: width.filter(|lanes| (1..=32).contains(lanes)),
+        max_speed_gt_per_s: speed.filter(|speed| is_speed(*speed)),
+        max_width: node.attribute("link_width").and_then(width),
         ..PciLink::default()
     }
 }

@@ -88,7 +88,7 @@ impl<'a> Writer<'a> {
         let tops: Vec<PciAddress> = tops.map(|(address, _)| *address).collect();
         let mut inner = String::new();
         for top in tops {
-            self.pci(&mut inner, top, 4);
+            self.pci(&mut inner, top, 4, None);
         }
         let lone = |pci: &Option<PciAddress>, id: &Option<u32>| pci.is_none() && *id == numa;
         self.nets(&mut inner, 4, lone);
@@ -96,10 +96,10 @@ impl<'a> Writer<'a> {
             return;
         }
         let cpus = &self.machine.cpus;
-        let set = self.machine.numa.iter().find(|node| Some(node.id) == numa).map(|node| &node.cpus);
+        let set = self.machine.numa.iter().find(|node| Some(node.id) == numa).and_then(|node| node.cpus.as_ref());
         let mut attributes = vec![("numaid", numa.map_or("-1".into(), |id| id.to_string()))];
         let mut add = |name, value: Option<String>| attributes.extend(value.map(|value| (name, value)));
-        add("affinity", set.filter(|set| !set.is_empty()).map(CpuSet::to_mask));
+        add("affinity", set.map(CpuSet::to_mask));
         add("arch", self.machine.arch.as_deref().map(|arch| nccl_arch(arch).to_owned()));
         add("vendor", cpus.vendor.clone());
         add("familyid", cpus.family.map(|id| id.to_string()));
@@ -108,11 +108,12 @@ impl<'a> Writer<'a> {
     }
 
     /// A function with everything below it. The depth is that of the bridges above a device.
-    fn pci(&self, out: &mut String, address: PciAddress, indent: usize) {
+    fn pci(&self, out: &mut String, address: PciAddress, indent: usize, inherited: Option<&CpuSet>) {
         let Some(above) = self.shown.get(&address) else { return };
         let (around, skipped) = self.around(above);
         let unknown = PciFunction::unknown(address);
-        let function = self.functions.get(&address).copied().unwrap_or(&unknown);
+        let known = self.functions.get(&address).copied();
+        let function = known.unwrap_or(&unknown);
         let mut attributes = vec![("busid", address.to_string())];
         let mut add = |name, value: Option<String>| attributes.extend(value.map(|value| (name, value)));
         add("class", function.class.map(|class| format!("{class:#08x}")));
@@ -130,8 +131,10 @@ impl<'a> Writer<'a> {
         add("link_width", Some(width.map_or("0".into(), |width| width.to_string())));
         if around.is_none() {
             add(ROOT_BUS, function.root_bus.clone());
-            let set = function.local_cpus.as_ref().filter(|set| !set.is_empty() && function.numa_node.is_none());
-            add(LOCAL_CPUS, set.map(CpuSet::to_string));
+        }
+        let local = known.and_then(|function| self.local_cpus(function));
+        if local != inherited {
+            add(LOCAL_CPUS, Some(local.map(CpuSet::to_string).unwrap_or_default()));
         }
         let skipped: Vec<String> = skipped.iter().map(PciAddress::to_string).collect();
         add(VIA, (!skipped.is_empty()).then(|| skipped.join(" ")));
@@ -139,7 +142,7 @@ impl<'a> Writer<'a> {
         let mut inner = String::new();
         let below = self.shown.iter().filter(|(_, above)| self.around(above).0 == Some(address));
         for below in below.map(|(below, _)| *below) {
-            self.pci(&mut inner, below, indent + 2);
+            self.pci(&mut inner, below, indent + 2, local);
         }
         for (at, device) in self.machine.accelerators.iter().enumerate() {
             if device.id.pci == Some(address) {
@@ -148,6 +151,13 @@ impl<'a> Writer<'a> {
         }
         self.nets(&mut inner, indent + 2, |pci, _| *pci == Some(address));
         element(out, indent, "pci", &attributes, &inner);
+    }
+
+    /// The processors next to a function, where its NUMA node does not say the same.
+    fn local_cpus(&self, function: &'a PciFunction) -> Option<&'a CpuSet> {
+        let of_node = self.machine.numa.iter().find(|node| Some(node.id) == function.numa_node);
+        let of_node = of_node.and_then(|node| node.cpus.as_ref());
+        function.local_cpus.as_ref().filter(|set| !set.is_empty() && Some(*set) != of_node)
     }
 
     /// The lesser of what a function and the bridge above it can do, as NCCL takes it from the system; else what is now.
