@@ -6,6 +6,8 @@ mod links;
 mod operations;
 mod process;
 mod ranks;
+#[cfg(test)]
+mod tests;
 
 pub use calls::{Call, Calls};
 pub use job::{Job, Outcome};
