@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use hcomm_cli::{Print, values};
 
+use crate::explain::Explain;
+
 const EXAMPLES: &str = "\
 Examples:
   hcomm-monitor                         the live screen; ? shows its keys, q ends it
@@ -15,10 +17,12 @@ Examples:
   hcomm-monitor --log --pid 4711        of the job that process 4711 belongs to, or started
   hcomm-monitor --log --job train       of the jobs whose names begin so
   hcomm-monitor --once                  how the jobs are now
+  hcomm-monitor --once --store tcp://node1:29500   all ranks of that job, on all hosts; ranks that are alike on one line
   hcomm-monitor --json | jq -c '.jobs[].stalls[]'
   hcomm-monitor --trace run.json        open run.json in ui.perfetto.dev
   hcomm-monitor --record run.rec        then: hcomm-monitor --replay run.rec
   hcomm-monitor --prometheus 127.0.0.1:9400
+  hcomm-monitor explain /dev/shm/hcomm-1000/train.*.flight.jsonl
 
 The columns of --log:
   TIME      when the first rank began, in local time
@@ -49,6 +53,12 @@ pub struct Watch {
     /// Only the job of this process: one of its ranks, or what started them
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
+    /// The ranks of all hosts, by the summaries that they publish in the store of their job; looks once a second at most
+    ///
+    /// tcp://HOST:PORT or file:///DIRECTORY, as HCOMM_STORE. Jobs on several hosts publish by themselves, others with
+    /// HCOMM_SUMMARY_INTERVAL=1s.
+    #[arg(long, value_name = "URL", conflicts_with = "pid")]
+    pub store: Option<String>,
     /// Only jobs whose names begin so
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
@@ -82,7 +92,7 @@ pub struct Watch {
     #[arg(long, value_name = "SIZE", value_parser = values::size, default_value = "1G", help_heading = "Export")]
     pub max_size: u64,
     /// Show what --record has written instead of what happens now
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "job", "duration", "record", "prometheus"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "job", "store", "duration", "record", "prometheus"])]
     pub replay: Option<PathBuf>,
     /// No colours; as do NO_COLOR and TERM=dumb
     #[arg(long, help_heading = "Output")]
@@ -91,6 +101,10 @@ pub struct Watch {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Say from the ranks' flight records which rank was behind, or where ranks diverged
+    ///
+    /// A rank writes its record when an operation fails (a time-out, a lost rank); its error ends with the path.
+    Explain(Explain),
     #[command(flatten)]
     Print(Print),
 }

@@ -17,6 +17,7 @@ mod group;
 mod p2p;
 mod parts;
 mod prepare;
+mod publish;
 mod record;
 mod remote;
 mod report;

@@ -201,6 +201,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     if let Some(endpoint) = &world.endpoint {
         endpoint.use_sockets(rails);
     }
+    let shared_store = store.clone();
     if let Some(store) = store {
         world.membership = Some(Membership::join(
             store,
@@ -215,7 +216,7 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
             },
         )?);
     }
-    world.reporter = world.start_reporter();
+    world.reporter = world.start_reporter(shared_store);
     let world = Arc::new(world);
     let world_ranks = (0..world.place.size).collect();
     let group = Group::new(0, world.place.rank, world.infos.clone(), world_ranks, shared, open, usize::from(rails));
@@ -418,6 +419,11 @@ fn open_endpoint(
 }
 
 impl World {
+    /// Whether ranks are on several hosts.
+    pub(super) fn has_several_hosts(&self) -> bool {
+        self.infos.iter().any(|info| info.host_index > 0)
+    }
+
     pub fn host_of(&self, rank: usize) -> &str {
         &self.infos[rank].host
     }

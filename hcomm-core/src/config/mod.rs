@@ -67,6 +67,19 @@ pub struct Config {
     pub debug: Debug,
     /// Whether operations are recorded for tools to see, and where.
     pub telemetry: Telemetry,
+    /// Whether each rank tells the store what it does.
+    pub summaries: Summaries,
+}
+
+/// Whether each rank publishes summaries of its telemetry in the store, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Summaries {
+    /// Where the job is on several hosts.
+    Auto,
+    /// Not at all.
+    Off,
+    /// At this interval.
+    Every(Duration),
 }
 
 /// Whether operations are recorded for tools to see, and where; see `docs/telemetry.md`.
@@ -145,6 +158,7 @@ impl Default for Config {
             single_copy: SingleCopy::Auto,
             debug: Debug::Warn,
             telemetry: Telemetry::On,
+            summaries: Summaries::Auto,
         }
     }
 }

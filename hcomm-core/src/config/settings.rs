@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{Config, Debug, Precision, SingleCopy, Telemetry, Transports};
+use super::{Config, Debug, Precision, SingleCopy, Summaries, Telemetry, Transports};
 use crate::control::split_address;
 use crate::plan::Algorithm;
 use crate::units::{parse_duration, parse_size};
@@ -145,6 +145,9 @@ pub const SETTINGS: &[Setting] = &[
     setting("HCOMM_TELEMETRY", "1", "0 or 1 (no or yes, off or on, false or true), or the absolute path of a folder",
         "whether operations are recorded for hcomm-monitor and others to see, and where",
         |config, text| { config.telemetry = telemetry(text)?; Ok(()) }),
+    setting("HCOMM_SUMMARY_INTERVAL", "auto", "auto (2s for jobs on several hosts, longer beyond 2000 ranks, else off), off, or a duration from 100ms, such as 1s",
+        "how often each rank tells the store what it does, for hcomm-monitor --store",
+        |config, text| { config.summaries = summaries(text)?; Ok(()) }),
 ];
 
 /// `None` for `auto`.
@@ -173,6 +176,16 @@ fn telemetry(text: &str) -> Result<Telemetry, String> {
         Ok(false) => Ok(Telemetry::Off),
         Err(_) if text.starts_with('/') => Ok(Telemetry::Folder(text.into())),
         Err(reason) => Err(reason),
+    }
+}
+
+fn summaries(text: &str) -> Result<Summaries, String> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(Summaries::Auto);
+    }
+    match yes_or_no(text) {
+        Ok(false) => Ok(Summaries::Off),
+        _ => duration(text, Duration::from_millis(100)).map(Summaries::Every),
     }
 }
 

@@ -34,6 +34,7 @@ const VALUES: &[(&str, &[&str], &[&str])] = &[
     ("HCOMM_TUNING_FILE", &["/etc/hcomm/tuning"], &[]),
     ("HCOMM_TOPO_FILE", &["topo.xml"], &[]),
     ("HCOMM_TELEMETRY", &["0", "1", "on", "/run/here"], &["some", "a/b", ""]),
+    ("HCOMM_SUMMARY_INTERVAL", &["auto", "off", "no", "0", "100ms", "1", "5s"], &["on", "99ms", "", "often"]),
 ];
 
 fn from_env(variables: &[(&str, &str)]) -> (Result<Config>, Vec<String>) {
@@ -116,6 +117,7 @@ fn values_reach_their_fields() {
         ("single_copy", "off"),
         ("debug", "info"),
         ("telemetry", "/run/here"),
+        ("summary_interval", "3s"),
     ] {
         config.set(name, value).unwrap();
     }
@@ -142,6 +144,7 @@ fn values_reach_their_fields() {
         single_copy: SingleCopy::Off,
         debug: Debug::Info,
         telemetry: Telemetry::Folder("/run/here".into()),
+        summaries: Summaries::Every(Duration::from_secs(3)),
     };
     assert_eq!(config, expected);
 }

@@ -1,8 +1,9 @@
 //! Which form the lines have.
 
-use hcomm_cli::{Readers, Result};
+use hcomm_cli::{Readers, Result, Screen};
 
 use super::csv::Csv;
+use super::folded;
 use super::json;
 use super::log;
 use super::news::{self, News};
@@ -25,6 +26,8 @@ enum Form {
     Csv(Csv),
     /// A line a look.
     Json,
+    /// Without calls, as summaries have none: the ranks, a table a look.
+    Ranks(Screen),
     /// Nothing but words: metrics are served.
     Quiet,
 }
@@ -36,6 +39,7 @@ impl Lines {
             Watch { json: true, .. } => Form::Json,
             Watch { csv: true, .. } => Form::Csv(Csv::calls()),
             Watch { log: false, prometheus: Some(_), .. } => Form::Quiet,
+            Watch { store: Some(_), .. } => Form::Ranks(Screen::stdout(watch.no_color)),
             _ => Form::Log,
         };
         Self { form, news: News::default(), begun: false }
@@ -59,6 +63,10 @@ impl Lines {
         match &self.form {
             Form::Json => text = json::line(model), // has all news
             Form::Quiet => self.news.tell(model),
+            Form::Ranks(screen) => {
+                self.news.tell(model);
+                text = folded::jobs(model, *screen);
+            }
             Form::Csv(csv) => {
                 self.news.tell(model);
                 text += if first { csv.header() } else { "" };

@@ -1,6 +1,7 @@
 //! What is written, each form in a file of its own.
 
 mod csv;
+mod folded;
 mod json;
 mod lines;
 mod log;

@@ -2,6 +2,7 @@
 
 mod live;
 mod replay;
+mod store;
 mod tap;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use live::{Live, Selection};
 pub use replay::Replay;
+pub use store::Store;
 pub use tap::{Tap, Tapped};
 
 /// Gives the state of all processes, again and again.

@@ -5,6 +5,7 @@ mod forms;
 mod job;
 mod metrics;
 mod mistakes;
+mod store;
 
 use std::process::Stdio;
 

@@ -16,6 +16,7 @@ fn bad_arguments_exit_2() {
         &["--prometheus", "127.0.0.1:0", "--once"],
         &["--max-size", "-1"],
         &["--pid", "x"],
+        &["--store", "tcp://a:1", "--pid", "1"],
         &["--duration", "never"],
         &["nosuch"],
         &["--nosuch"],
