@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use hcomm_cli::{Print, values};
 
+use crate::explain::Explain;
+
 const EXAMPLES: &str = "\
 Examples:
   hcomm-monitor                         the live screen; ? shows its keys, q ends it
@@ -20,6 +22,7 @@ Examples:
   hcomm-monitor --trace run.json        open run.json in ui.perfetto.dev
   hcomm-monitor --record run.rec        then: hcomm-monitor --replay run.rec
   hcomm-monitor --prometheus 127.0.0.1:9400
+  hcomm-monitor explain /dev/shm/hcomm-1000/train.*.flight.jsonl
 
 The columns of --log:
   TIME      when the first rank began, in local time
@@ -98,6 +101,10 @@ pub struct Watch {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Say from the ranks' flight records which rank was behind, or where ranks diverged
+    ///
+    /// A rank writes its record when an operation fails (a time-out, a lost rank); its error ends with the path.
+    Explain(Explain),
     #[command(flatten)]
     Print(Print),
 }

@@ -11,6 +11,7 @@
 //!           lines.rs (which form), log.rs and csv.rs (a line an operation), json.rs (a line a look), once.rs (how jobs are now),
 //!           folded.rs (equal ranks as one line), rows.rs (rows as JSON and CSV have them), news.rs (words on stderr)
 //! tui/      the live screen, drawn from the model
+//! explain/  the flight records of ranks that failed, side by side
 //! watch.rs  the loop of all outputs but the screen: poll, update, write
 //! units.rs  numbers as people read them
 //! ```
@@ -18,6 +19,7 @@
 #![allow(missing_docs)] // a program: its manual is `--help`
 
 mod args;
+mod explain;
 mod export;
 #[cfg(test)]
 mod fixtures;
@@ -50,6 +52,7 @@ pub fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
+        Some(Command::Explain(explain)) => return explain.run(),
         Some(Command::Print(print)) => return print.print::<Cli>(),
         None => {}
     }
