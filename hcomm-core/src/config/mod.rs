@@ -61,6 +61,8 @@ pub struct Config {
     pub host_id: Option<String>,
     /// Transports that may be used.
     pub transport: Transports,
+    /// Whether ranks of a host read each other's ordinary buffers where they lie.
+    pub single_copy: SingleCopy,
     /// What is told on stderr.
     pub debug: Debug,
     /// Whether operations are recorded for tools to see, and where.
@@ -107,6 +109,17 @@ pub struct Transports {
     pub tcp: bool,
 }
 
+/// Whether ranks of a host read each other's ordinary buffers where they lie (`process_vm_readv`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SingleCopy {
+    /// Where it is faster, if the system lets all ranks of the host read each other.
+    Auto,
+    /// Wherever it can be done; a system that forbids it is an error.
+    On,
+    /// Never.
+    Off,
+}
+
 /// What is told on stderr; each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Debug {
@@ -142,6 +155,7 @@ impl Default for Config {
             store: None,
             host_id: None,
             transport: Transports { shm: true, tcp: true },
+            single_copy: SingleCopy::Auto,
             debug: Debug::Warn,
             telemetry: Telemetry::On,
             summaries: Summaries::Auto,

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{Config, Debug, Precision, Summaries, Telemetry, Transports};
+use super::{Config, Debug, Precision, SingleCopy, Summaries, Telemetry, Transports};
 use crate::control::split_address;
 use crate::plan::Algorithm;
 use crate::units::{parse_duration, parse_size};
@@ -121,6 +121,11 @@ pub const SETTINGS: &[Setting] = &[
     setting("HCOMM_TRANSPORT", "auto", "auto, shm, tcp, or shm,tcp",
         "transports that may be used",
         |config, text| { config.transport = transports(text)?; Ok(()) }),
+    setting("HCOMM_SINGLE_COPY", "auto", "auto, on or off",
+        "whether ranks of a host read each other's ordinary buffers where they lie (process_vm_readv), instead of through shared \
+         memory; auto does where it is faster and the system lets it, on makes it an error if the system does not",
+        |config, text| choose(text, &[("auto", SingleCopy::Auto), ("on", SingleCopy::On), ("off", SingleCopy::Off)])
+            .map(|single_copy| config.single_copy = single_copy)),
     setting("HCOMM_DEBUG", "warn", "off, warn, info or trace",
         "what is told on stderr",
         |config, text| choose(text, &[("off", Debug::Off), ("warn", Debug::Warn), ("info", Debug::Info), ("trace", Debug::Trace)])

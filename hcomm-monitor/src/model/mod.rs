@@ -7,6 +7,8 @@ mod links;
 mod operations;
 mod process;
 mod ranks;
+#[cfg(test)]
+mod tests;
 
 pub use calls::{Call, Calls};
 pub use fold::{Fold, Oddity};

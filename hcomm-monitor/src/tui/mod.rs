@@ -32,6 +32,7 @@ use std::time::{Duration, Instant};
 use hcomm_cli::{Failure, Result};
 
 use crate::model::Model;
+use crate::output;
 use crate::source::Source;
 use look::Look;
 use state::{Action, State};
@@ -44,7 +45,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Shows what `source` gives until the user ends it, or `duration` is over. Gives the signal that ended it, if one did.
 ///
 /// # Errors
-/// There is no terminal, or what the source says.
+/// There is no terminal, no job came within `duration`, or what the source says.
 pub fn run(
     source: &mut dyn Source,
     interval: Duration,
@@ -85,8 +86,12 @@ pub fn run(
                 },
             }
         }
-        if over || duration.is_some_and(|duration| start.elapsed() >= duration) {
+        if over {
             break;
+        }
+        if duration.is_some_and(|duration| start.elapsed() >= duration) {
+            drop(screen);
+            return if model.jobs().is_empty() { Err(output::no_job(&model)) } else { Ok(None) };
         }
         // A shorter interval counts at once.
         next = next.min(Instant::now() + state.interval);
