@@ -231,6 +231,10 @@ fn mistakes_exit_2_and_say_what_is_allowed() {
         (&["-i", "0"], "no time at all"),
         (&["-i", "soon"], "such as 100ms"),
         (&["--count", "3"], "--interval"),
+        (&["-i", "584542046090years"], "longer than a hundred years"),
+        (&["--down", "check"], "not for it"),
+        (&["--links", "check"], "not for it"),
+        (&["-i", "1s", "--count", "2", "check"], "not for it"),
         (&["--nosuch"], "--nosuch"),
         (&["chekc"], "chekc"),
     ] {
