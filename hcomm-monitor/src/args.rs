@@ -1,9 +1,12 @@
 //! The command line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use hcomm_cli::{Print, values};
+
+use crate::explain::Explain;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,7 +17,12 @@ Examples:
   hcomm-monitor --log --pid 4711        of the job that process 4711 belongs to, or started
   hcomm-monitor --log --job train       of the jobs whose names begin so
   hcomm-monitor --once                  how the jobs are now
+  hcomm-monitor --once --store tcp://node1:29500   all ranks of that job, on all hosts; ranks that are alike on one line
   hcomm-monitor --json | jq -c '.jobs[].stalls[]'
+  hcomm-monitor --trace run.json        open run.json in ui.perfetto.dev
+  hcomm-monitor --record run.rec        then: hcomm-monitor --replay run.rec
+  hcomm-monitor --prometheus 127.0.0.1:9400
+  hcomm-monitor explain /dev/shm/hcomm-1000/train.*.flight.jsonl
 
 The columns of --log:
   TIME      when the first rank began, in local time
@@ -45,6 +53,12 @@ pub struct Watch {
     /// Only the job of this process: one of its ranks, or what started them
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
+    /// The ranks of all hosts, by the summaries that they publish in the store of their job; looks once a second at most
+    ///
+    /// tcp://HOST:PORT or file:///DIRECTORY, as HCOMM_STORE. Jobs on several hosts publish by themselves, others with
+    /// HCOMM_SUMMARY_INTERVAL=1s.
+    #[arg(long, value_name = "URL", conflicts_with = "pid")]
+    pub store: Option<String>,
     /// Only jobs whose names begin so
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
@@ -63,6 +77,23 @@ pub struct Watch {
     /// --log as CSV; with --once the operations by kind and size
     #[arg(long, help_heading = "Output")]
     pub csv: bool,
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, and show nothing unless told to. Port 0 takes a free one
+    ///
+    /// Whoever reaches the address can read them: 127.0.0.1 keeps them on this host.
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once", help_heading = "Export")]
+    pub prometheus: Option<String>,
+    /// Write the calls into a new file that Perfetto and Chrome open
+    #[arg(long, value_name = "FILE", help_heading = "Export")]
+    pub trace: Option<PathBuf>,
+    /// Write all that is seen into a new file, for --replay
+    #[arg(long, value_name = "FILE", help_heading = "Export")]
+    pub record: Option<PathBuf>,
+    /// Where the files of --trace and --record end at the latest
+    #[arg(long, value_name = "SIZE", value_parser = values::size, default_value = "1G", help_heading = "Export")]
+    pub max_size: u64,
+    /// Show what --record has written instead of what happens now
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "job", "store", "duration", "record", "prometheus"])]
+    pub replay: Option<PathBuf>,
     /// No colours; as do NO_COLOR and TERM=dumb
     #[arg(long, help_heading = "Output")]
     pub no_color: bool,
@@ -70,6 +101,10 @@ pub struct Watch {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Say from the ranks' flight records which rank was behind, or where ranks diverged
+    ///
+    /// A rank writes its record when an operation fails (a time-out, a lost rank); its error ends with the path.
+    Explain(Explain),
     #[command(flatten)]
     Print(Print),
 }

@@ -27,7 +27,7 @@ pub enum End {
 }
 
 /// Looks each `interval` until `duration` is over, the source is at its end, nobody reads any more, or a signal comes. `write` is
-/// called after each look. A recording is read through without waiting.
+/// called after each look; `listens` is whether its end is when stdout is closed. A recording is read through without waiting.
 ///
 /// # Errors
 /// Those of the source and of `write`.
@@ -35,10 +35,11 @@ pub fn run(
     source: &mut dyn Source,
     interval: Duration,
     duration: Option<Duration>,
+    listens: bool,
     mut write: impl FnMut(&Model) -> Result<Readers>,
 ) -> Result<(Model, End)> {
     let mut model = Model::new(source.places());
-    let outside = Outside::new()?;
+    let outside = Outside::new(listens)?;
     let start = Instant::now();
     let mut next = start;
     while let Some(tick) = source.poll()? {
@@ -68,17 +69,18 @@ pub fn run(
 /// What ends a watch from outside, also while nothing is written: signals, and a closed pipe at stdout.
 struct Outside {
     signals: UnixStream,
+    listens: bool,
 }
 
 impl Outside {
-    fn new() -> Result<Self> {
+    fn new(listens: bool) -> Result<Self> {
         let failed = |cause: io::Error| Failure::run(format!("cannot listen for signals: {cause}"), "");
         let (signals, write) = UnixStream::pair().map_err(failed)?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let write = write.try_clone().map_err(failed)?;
             signal_hook::low_level::pipe::register(signal, write).map_err(failed)?;
         }
-        Ok(Self { signals })
+        Ok(Self { signals, listens })
     }
 
     /// Waits so long, or until there is a reason to end.
@@ -87,8 +89,10 @@ impl Outside {
         loop {
             let stdout = io::stdout();
             // A closed pipe and a terminal that hung up report themselves without being asked.
-            let mut watched =
-                [PollFd::new(stdout.as_fd(), PollFlags::empty()), PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+            let mut watched = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+            if self.listens {
+                watched.push(PollFd::new(stdout.as_fd(), PollFlags::empty()));
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             // Rounded up, or the last part of a millisecond would be waited for in a busy loop.
             let millis = left.as_nanos().div_ceil(1_000_000).min(1_000_000);
@@ -97,10 +101,10 @@ impl Outside {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(cause) => return Err(Failure::run(format!("cannot wait: {}", cause.desc()), "")),
             }
-            let seen = watched.map(|fd| fd.revents().is_some_and(|events| !events.is_empty()));
-            match seen {
-                [_, true] => return Ok(Some(End::Signal)),
-                [true, _] => return Ok(Some(End::Readers)),
+            let mut seen = watched.iter().map(|fd| fd.revents().is_some_and(|events| !events.is_empty()));
+            match (seen.next(), seen.next()) {
+                (Some(true), _) => return Ok(Some(End::Signal)),
+                (_, Some(true)) => return Ok(Some(End::Readers)),
                 _ if Instant::now() >= deadline => return Ok(None),
                 _ => {}
             }

@@ -23,6 +23,7 @@ mod process;
 mod profile;
 mod read;
 mod seqlock;
+mod summary;
 mod write;
 
 pub use clock::monotonic_ns;
@@ -36,4 +37,5 @@ pub use read::{
     Call, Found, Identity, Lane, Link, Now, Operation, Reader, Record, Skew, Snapshot, Stall, State, Unreadable, find,
     remove_left, skews, stalls,
 };
+pub use summary::{MOST_SUMMARY_BYTES, Summarizer, read_summary};
 pub use write::{Calls, LaneWriter, LinkSample, Options, Part, PathWriter, Recorder, Refused, Shape, Traffic};

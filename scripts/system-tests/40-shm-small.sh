@@ -37,7 +37,7 @@ test_no_locked_memory() {
 
 # No file may be written at all: a sentence, not the end by SIGXFSZ.
 test_no_files() {
-    expect 1 bash -c 'ulimit -f 0 && "$0" "$@" 2>&1 | cat >&2; exit "${PIPESTATUS[0]}"' "$bench" -g 2 -e 64K -n 2
+    expect 1 bash -c '(ulimit -f 0 && exec "$0" "$@") 2>&1 | cat >&2; exit "${PIPESTATUS[0]}"' "$bench" -g 2 -e 64K -n 2
     grep -q 'ulimit -f' err || fail "the limit is not named: $(cat err)"
 }
 

@@ -246,6 +246,9 @@ given_back() {
     watch_with
     press C-c
     gave_back 0
+    # Its time is over, and there was nothing to attach to.
+    watch_with --duration 1s
+    gave_back 1
     for signal in TERM:143 HUP:129 INT:130; do
         number=${signal#*:}
         watch_with

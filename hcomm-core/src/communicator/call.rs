@@ -8,7 +8,7 @@ use hcomm_telemetry::Shape;
 
 use crate::engine::Compiled;
 use crate::error::{Error, OperationName, Result};
-use crate::plan::{Algorithm, Collective, Counts};
+use crate::plan::{Algorithm, Collective, Counts, Reach};
 use crate::reduce::{DataType, ReduceOp};
 
 /// A collective to run, typed at run time.
@@ -116,7 +116,9 @@ pub(crate) struct Prepared {
     /// The plan over messages.
     pub plan: Arc<Compiled>,
     /// The plan over mapped memory, tried first: it runs when all ranks passed registered buffers.
-    pub remote: Option<Arc<Compiled>>,
+    pub mapped: Option<Way>,
+    /// The plan that reads other ranks' buffers where they lie, registered or not.
+    pub read: Option<Way>,
     pub info: RunInfo,
     /// The same on all ranks that made the same call and chose the same plan.
     pub hash: u64,
@@ -125,11 +127,36 @@ pub(crate) struct Prepared {
     /// The bytes of output that an average still has to be divided in, and the element count.
     pub finish_count: usize,
     pub name: OperationName,
-    /// What telemetry counts it as, over messages and over mapped memory.
+    /// What telemetry counts it as, over messages.
     pub shape: Arc<Shape>,
-    pub remote_shape: Option<Arc<Shape>>,
     /// The call in four words, for the control plane; see [`describe`].
     pub words: [u64; 4],
+}
+
+/// A plan, and what telemetry counts it as.
+pub(crate) type Way = (Arc<Compiled>, Arc<Shape>);
+
+impl Prepared {
+    /// The best way for ranks that reach each other's buffers as said: one that has a plan.
+    #[inline]
+    pub fn nearest(&self, reach: Reach) -> Reach {
+        match reach {
+            Reach::ReadWrite if self.mapped.is_some() => Reach::ReadWrite,
+            Reach::ReadWrite | Reach::Read if self.read.is_some() => Reach::Read,
+            _ => Reach::Messages,
+        }
+    }
+
+    /// Plan and shape of a way; that over messages stands for those that are not there.
+    #[inline]
+    pub fn way(&self, reach: Reach) -> (&Arc<Compiled>, &Arc<Shape>) {
+        let way = match reach {
+            Reach::Messages => None,
+            Reach::Read => self.read.as_ref(),
+            Reach::ReadWrite => self.mapped.as_ref(),
+        };
+        way.map_or((&self.plan, &self.shape), |(plan, shape)| (plan, shape))
+    }
 }
 
 /// A call in four words, which a rank can write down in nanoseconds.

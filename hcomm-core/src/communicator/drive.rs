@@ -15,6 +15,7 @@ use super::world::World;
 use crate::control::Activity;
 use crate::engine::{Buffers, Compiled, Lane, Next, Polled, Run, Stamps, Waiter};
 use crate::error::Result;
+use crate::plan::Reach;
 
 /// Told of each movement of a run: lets a run make way for others.
 pub(super) trait Hold {
@@ -44,8 +45,8 @@ pub(super) struct Context {
     /// The message under way, outside of any collective.
     message: Option<(u64, Arc<Shape>)>,
     number: u32,
-    /// Whether the latest call ran on mapped memory.
-    pub ran_remote: bool,
+    /// How the latest call moved its data.
+    pub ran: Reach,
 }
 
 impl Context {
@@ -62,7 +63,7 @@ impl Context {
             writer,
             message: None,
             number,
-            ran_remote: false,
+            ran: Reach::Messages,
         }
     }
 
@@ -95,11 +96,12 @@ impl Context {
             writer.begin(number, &prepared.shape);
         }
         let result = self.run_prepared(world, group, prepared, buffers, number, hold);
-        if result.is_ok() {
-            self.activity.end(number);
+        match result {
+            Ok(()) => self.activity.end(number),
+            Err(_) => world.heap.give_up(),
         }
         if let Some(writer) = &mut self.writer {
-            let shape = prepared.remote_shape.as_ref().filter(|_| self.ran_remote).unwrap_or(&prepared.shape);
+            let shape = prepared.way(self.ran).1;
             match result {
                 Ok(()) => writer.end(number, shape),
                 Err(_) => writer.fail(number, shape),
@@ -120,23 +122,23 @@ impl Context {
     ) -> Result<()> {
         let watch = self.watch(world, group, &prepared.name, number);
         let stamp = stamp(prepared.hash, u64::from(self.number) << 48 | number);
-        let Self { lane, run, exchange, ran_remote, writer, .. } = self;
-        *ran_remote = false;
+        let Self { lane, run, exchange, ran, writer, .. } = self;
+        *ran = Reach::Messages;
         let mut log = Log { writer: writer.as_mut(), number, shape: Some(&prepared.shape) };
-        let mut plan = &prepared.plan;
-        if let Some(remote) = &prepared.remote {
+        if prepared.mapped.is_some() || prepared.read.is_some() {
             let exchange = exchange.get_or_insert_with(|| Exchange::new(group));
-            if exchange.all_registered(&watch, &mut log, prepared, buffers, stamp, (lane, run))? {
-                plan = remote;
-                *ran_remote = true;
-            }
+            *ran = prepared.nearest(exchange.run(&watch, &mut log, prepared, buffers, stamp, (lane, run))?);
         }
+        let (plan, _) = prepared.way(*ran);
         run.begin(plan, lane, buffers, stamp.into());
-        if let (true, Some(exchange)) = (*ran_remote, exchange) {
+        if let (Reach::Read | Reach::ReadWrite, Some(exchange)) = (*ran, exchange) {
             run.set_remote(exchange.addresses());
         }
         // SAFETY: the buffers are lent for this call, those of other ranks by their own calls until the plan's last notes.
         unsafe { drive(lane, run, plan, &watch, &mut log, hold)? };
+        if *ran != Reach::Messages {
+            (0..group.size()).try_for_each(|rank| watch.stands(rank))?;
+        }
         if let (Some(reducer), true) = (&plan.reducer, prepared.finish_count > 0) {
             // SAFETY: the output holds `finish_count` elements of the reducer's type.
             unsafe { reducer.finish(buffers.output, prepared.finish_count, group.size()) };

@@ -26,6 +26,10 @@ pub(crate) struct Group {
     pub shared: Vec<bool>,
     /// Every member shares memory with every other.
     pub all_shared: bool,
+    /// Members that may read the memory of all others of their host, and be read by them; the same on all members.
+    pub open: Vec<bool>,
+    /// Every member shares memory with every other and is open.
+    pub all_open: bool,
 }
 
 impl Group {
@@ -35,12 +39,14 @@ impl Group {
         ranks: Vec<RankInfo>,
         world_ranks: Vec<usize>,
         shared: Vec<bool>,
+        open: Vec<bool>,
         nics: usize,
     ) -> Self {
         let hosts = several(ranks.iter().map(|rank| Some(rank.host_index)));
         let nodes = if hosts.is_none() { several(ranks.iter().map(|rank| rank.numa)) } else { None };
         let all_shared = shared.iter().enumerate().all(|(rank, &s)| s || rank == me) && hosts.is_none();
-        Self { id, me, ranks, world_ranks, hosts, nodes, nics, shared, all_shared }
+        let all_open = all_shared && open.iter().all(|&open| open);
+        Self { id, me, ranks, world_ranks, hosts, nodes, nics, shared, all_shared, open, all_open }
     }
 
     /// A rank of the job, for errors.
@@ -68,8 +74,8 @@ impl Group {
         let ranks =
             members.iter().enumerate().map(|(rank, &member)| RankInfo { rank, ..self.ranks[member].clone() }).collect();
         let world_ranks = members.iter().map(|&m| self.world_ranks[m]).collect();
-        let shared = members.iter().map(|&m| self.shared[m]).collect();
-        Self::new(id, me, ranks, world_ranks, shared, self.nics)
+        let [shared, open] = [&self.shared, &self.open].map(|all| members.iter().map(|&m| all[m]).collect());
+        Self::new(id, me, ranks, world_ranks, shared, open, self.nics)
     }
 
     /// What carries the messages, as shown in tables.
@@ -121,7 +127,8 @@ pub(super) mod tests {
         let ranks: Vec<RankInfo> = hosts.chars().enumerate().map(info).collect();
         let shared = ranks.iter().map(|other| other.rank != me && other.host_index == ranks[me].host_index).collect();
         let world_ranks = (0..ranks.len()).collect();
-        Group::new(7, me, ranks, world_ranks, shared, 1)
+        let open = vec![true; ranks.len()];
+        Group::new(7, me, ranks, world_ranks, shared, open, 1)
     }
 
     #[test]
@@ -141,7 +148,7 @@ pub(super) mod tests {
     #[test]
     fn ranks_of_one_host_that_share_no_memory_use_sockets() {
         let ranks = group(0, "aa").ranks;
-        let group = Group::new(7, 0, ranks, vec![0, 1], vec![false; 2], 1);
+        let group = Group::new(7, 0, ranks, vec![0, 1], vec![false; 2], vec![false; 2], 1);
         assert_eq!((group.host_count(), group.all_shared, group.transport()), (1, false, "tcp"));
     }
 
@@ -151,7 +158,8 @@ pub(super) mod tests {
             let mut ranks = group(0, hosts).ranks;
             ranks.iter_mut().zip(numa).for_each(|(rank, node)| rank.numa = *node);
             let members = (0..ranks.len()).collect();
-            Group::new(7, 0, ranks, members, vec![true; hosts.len()], 1)
+            let all = vec![true; hosts.len()];
+            Group::new(7, 0, ranks, members, all.clone(), all, 1)
         };
         let two = on("aaaa", &[Some(8), Some(8), Some(0), Some(0)]);
         assert_eq!((two.nodes.as_deref(), two.node_count()), (Some(&[0, 0, 1, 1][..]), 2));

@@ -17,6 +17,7 @@ mod group;
 mod p2p;
 mod parts;
 mod prepare;
+mod publish;
 mod record;
 mod remote;
 mod report;
@@ -39,7 +40,7 @@ use crate::config::Config;
 use crate::engine::{Buffers, Lane};
 use crate::error::{Error, Result};
 use crate::launch::Place;
-use crate::plan::{Algorithm, Collective, Counts};
+use crate::plan::{Algorithm, Collective, Counts, Reach};
 use crate::reduce::{DataType, Element, ReduceOp};
 use background::Background;
 use call::Prepared;
@@ -188,7 +189,7 @@ impl Communicator {
                 RunInfo { algorithm: Algorithm::Direct, chunk_bytes: 0, channels: 1, transport: self.group.transport() }
             }
         };
-        if self.context.ran_remote {
+        if self.context.ran != Reach::Messages {
             info.algorithm = Algorithm::Direct;
             info.chunk_bytes = 0;
             info.channels = 1;

@@ -3,7 +3,7 @@
 //! These share the links of the collectives, so the order of calls matters between two ranks: what one sends first the other
 //! receives first, and a collective in between is in between on both.
 //!
-//! Between ranks of one host a large message from registered memory is not sent: the sender says where it lies, the
+//! Between ranks of one host a large message is not sent if the receiver can reach it: the sender says where it lies, the
 //! receiver copies it from there and says so.
 
 #![allow(unsafe_code)] // runs plans over slices that the caller lends, and copies from another rank's heap
@@ -17,16 +17,19 @@ use super::buffer::{bytes, bytes_mut};
 use super::call::hash_of;
 use super::drive::stamp;
 use super::record;
-use crate::engine::{Aliasing, Buffers, Compiled, Stamps};
+use super::remote::Place;
+use crate::engine::{Address, Aliasing, Buffers, Compiled, LaneFault, Stamps};
 use crate::error::{Error, OperationName, Result};
-use crate::plan::{Buffer, Range, RankPlan, Step};
+use crate::plan::{Buffer, Range, RankPlan, Reach, Step};
 use crate::reduce::{DataType, Element};
 
 /// From here on a copy from the sender's memory beats two through a ring.
 const DIRECT_BYTES: usize = 16 << 10;
 
-/// Says "not registered" in place of an offset.
-const PLAIN: u64 = u64::MAX;
+/// From here on, if the sender has it in ordinary memory.
+const READ_BYTES: usize = 32 << 10;
+
+const PLACE_BYTES: usize = size_of::<Place>();
 
 /// One side of a message.
 #[derive(Clone, Copy)]
@@ -97,6 +100,9 @@ impl Communicator {
         let (number, shape) = self.message_shape(outgoing, incoming, T::TYPE);
         self.context.begin_message(number, shape);
         let result = self.exchange(outgoing, incoming, Buffers { input, output });
+        if result.is_err() {
+            self.world.heap.give_up();
+        }
         self.context.end_message(result.is_ok());
         result.map_err(|error| self.fail(error))
     }
@@ -112,28 +118,45 @@ impl Communicator {
     fn exchange(&mut self, outgoing: Option<Side>, incoming: Option<Side>, buffers: Buffers) -> Result<()> {
         let by_address = |side: Option<Side>| side.filter(|s| s.len >= DIRECT_BYTES && self.group.shared[s.peer]);
         let (offer, take) = (by_address(outgoing), by_address(incoming));
-        let mut notes = [PLAIN; 2];
+        let mut notes = [Place::NOWHERE; 2];
         if let Some(side) = offer {
-            notes[0] = self.world.heap.offset_of(buffers.input, side.len).unwrap_or(PLAIN);
+            let open = &self.group.open;
+            let open = side.len >= READ_BYTES && open[self.group.me] && open[side.peer];
+            notes[0] = Place::of(&self.world, buffers.input, side.len, open);
         }
         // Both directions at once in each round, or two ranks that send to each other would wait for each other.
-        self.round(offer.map(|s| (s, 8)), take.map(|s| (s, 8)), note_buffers(&mut notes))?;
-        let offered = offer.is_some() && notes[0] != PLAIN;
-        let taken = take.filter(|_| notes[1] != PLAIN);
+        self.round(offer.map(|s| (s, PLACE_BYTES)), take.map(|s| (s, PLACE_BYTES)), note_buffers(&mut notes))?;
+        let offered = offer.is_some() && notes[0].reach() != Reach::Messages;
+        let taken = take.filter(|_| notes[1].reach() != Reach::Messages);
         let whole = |side: Option<Side>, done: bool| side.filter(|_| !done).map(|s| (s, s.len));
         self.round(whole(outgoing, offered), whole(incoming, taken.is_some()), buffers)?;
         if let Some(side) = taken {
-            let rank = self.group.world_ranks[side.peer];
-            let Some(from) = self.world.domain.resolve(rank, notes[1], side.len as u64) else {
-                let what = format!("offers {} bytes at {} of its memory, which is not there", side.len, notes[1]);
-                return Err(Error::Protocol { peer: format!("rank {}", side.peer), what });
-            };
-            // SAFETY: the peer lends these bytes until the note below; `output` holds `len` bytes of this rank alone,
-            // which cannot be the peer's memory.
-            unsafe { std::ptr::copy_nonoverlapping(from, buffers.output, side.len) };
+            self.take(side, notes[1], buffers.output)?;
         }
         let done = |side: Option<Side>, yes: bool| side.filter(|_| yes).map(|s| (s, 0));
         self.round(done(taken, true), done(offer, offered), note_buffers(&mut notes))
+    }
+
+    /// Copies a message from where its sender has it.
+    fn take(&self, side: Side, place: Place, output: *mut u8) -> Result<()> {
+        let rank = self.group.world_ranks[side.peer];
+        let name = OperationName(format!("receive from rank {} ({} bytes)", side.peer, side.len));
+        let watch = self.context.watch(&self.world, &self.group, &name, self.calls);
+        match place.resolve(&self.world, rank, side.len) {
+            // SAFETY: the peer lends these bytes until it is told that they are taken; `output` holds `len` bytes of this rank
+            // alone, which cannot be the peer's memory.
+            Some(Address::Mapped(from)) => unsafe { std::ptr::copy_nonoverlapping(from, output, side.len) },
+            // SAFETY: as above.
+            Some(Address::Process(process, from)) => unsafe {
+                let read = process.read(from, output, side.len);
+                read.map_err(|error| watch.fault(LaneFault { peer: side.peer, error }, None))?;
+            },
+            None => {
+                let what = format!("offers {} bytes of its memory that are not there", side.len);
+                return Err(Error::Protocol { peer: format!("rank {}", side.peer), what });
+            }
+        }
+        watch.stands(side.peer)
     }
 
     /// Sends and receives one message each way, of the given lengths in bytes.
@@ -163,7 +186,7 @@ impl Communicator {
     }
 }
 
-fn note_buffers(notes: &mut [u64; 2]) -> Buffers {
+fn note_buffers(notes: &mut [Place; 2]) -> Buffers {
     let base = notes.as_mut_ptr();
     Buffers { input: base.cast_const().cast(), output: base.wrapping_add(1).cast() }
 }

@@ -8,10 +8,10 @@ use super::Force;
 use super::call::{Call, Prepared, RunInfo, hash_of, words};
 use super::group::Group;
 use super::record;
-use crate::config::Config;
+use crate::config::{Config, SingleCopy};
 use crate::engine::{Aliasing, Compiled, MAX_TRACKS};
 use crate::error::{Error, OperationName, Result};
-use crate::plan::{self, Algorithm, Collective, Counts, Request};
+use crate::plan::{self, Algorithm, Collective, Counts, Reach, Request};
 use crate::reduce::{ReduceOp, Reducer};
 use crate::tuner::{self, Choice, Facts};
 
@@ -30,7 +30,7 @@ pub(crate) fn request(group: &Group, config: &Config, call: &Call, in_place: boo
         // On one host, NUMA nodes are to memory what hosts are to a network.
         hosts: group.hosts.clone().or_else(|| group.nodes.clone()),
         in_place,
-        remote: false,
+        reach: Reach::Messages,
     };
     let largest = (0..group.size()).map(|r| request.input_count(r).max(request.output_count(r))).max().unwrap_or(0);
     let facts = Facts {
@@ -41,11 +41,17 @@ pub(crate) fn request(group: &Group, config: &Config, call: &Call, in_place: boo
         numa_nodes: group.node_count(),
         nics: group.nics,
         shared_memory: group.all_shared,
+        readable: group.all_open,
+        in_place,
         deterministic: config.deterministic,
     };
     let mut choice = tuner::choose(&facts);
+    if config.single_copy == SingleCopy::On {
+        choice.read = choice.mapped && group.all_open && !call.collective.reduces();
+    }
     if let Some(algorithm) = force.algorithm {
-        choice.remote &= algorithm == Algorithm::Direct;
+        choice.mapped &= algorithm == Algorithm::Direct;
+        choice.read &= algorithm == Algorithm::Direct;
         choice.algorithm = algorithm;
         choice.because = "asked for";
     }
@@ -96,22 +102,23 @@ pub(crate) fn prepare(group: &Group, config: &Config, call: &Call, in_place: boo
         transport: group.transport(),
     };
     let (plan, shape) = compile(&request, &info)?;
-    let (remote, remote_shape) = if choice.remote && group.size() > 1 {
+    let remote = |wanted: bool, reach| {
+        if !wanted || group.size() == 1 {
+            return Ok(None);
+        }
         let direct = RunInfo { algorithm: Algorithm::Direct, chunk_bytes: 0, channels: 1, ..info.clone() };
-        let request = Request { remote: true, algorithm: Algorithm::Direct, ..request.clone() };
-        let (plan, shape) = compile(&request, &direct)?;
-        (Some(plan), Some(shape))
-    } else {
-        (None, None)
+        let request = Request { reach, algorithm: Algorithm::Direct, ..request.clone() };
+        compile(&request, &direct).map(Some)
     };
+    let (mapped, read) = (remote(choice.mapped, Reach::ReadWrite)?, remote(choice.read, Reach::Read)?);
     let bytes = |count: u64| count as usize * element;
     let output_count = request.output_count(group.me);
     Ok(Prepared {
         plan,
-        remote,
+        mapped,
+        read,
         info,
         shape,
-        remote_shape,
         // Plans in place and out of place differ in their messages, so all ranks must agree on it.
         hash: hash_of(&(
             &call.normalised(),
@@ -119,7 +126,7 @@ pub(crate) fn prepare(group: &Group, config: &Config, call: &Call, in_place: boo
             request.algorithm,
             request.chunk,
             request.channels,
-            choice.remote,
+            (choice.mapped, choice.read),
         )),
         input_bytes: bytes(request.input_count(group.me)),
         output_bytes: bytes(output_count),
@@ -233,7 +240,7 @@ mod tests {
         let force = |algorithm, channels| Force { algorithm: Some(algorithm), channels, ..Force::default() };
         let large = call(Collective::AllReduce, 1 << 20);
         let ring = prepared(0, "aaa", &large, false, &force(Algorithm::Ring, Some(4))).unwrap();
-        assert_eq!((ring.info.algorithm, ring.info.channels, ring.remote.is_none()), (Algorithm::Ring, 4, true));
+        assert_eq!((ring.info.algorithm, ring.info.channels, ring.mapped.is_none()), (Algorithm::Ring, 4, true));
         let tree = prepared(0, "aaa", &large, false, &force(Algorithm::Tree, Some(4))).unwrap();
         assert_eq!((tree.info.channels, tree.plan.tracks.len()), (2, MAX_TRACKS));
         let refused = prepared(0, "aaa", &large, false, &force(Algorithm::Binomial, None)).err().unwrap();
@@ -249,7 +256,7 @@ mod tests {
     #[test]
     fn mapped_memory_is_tried_where_all_share_it() {
         let remote = |hosts, count| {
-            prepared(0, hosts, &call(Collective::AllReduce, count), false, &Force::default()).unwrap().remote.is_some()
+            prepared(0, hosts, &call(Collective::AllReduce, count), false, &Force::default()).unwrap().mapped.is_some()
         };
         assert!(remote("aaa", 1 << 20));
         assert!(!remote("aab", 1 << 20) && !remote("a", 1 << 20) && !remote("aaa", 1));

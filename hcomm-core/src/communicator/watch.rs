@@ -75,6 +75,21 @@ impl Watch<'_> {
                 let peer = format!("{} on {}", self.name(fault.peer), self.group.ranks[fault.peer].host);
                 self.agreed(Error::Protocol { peer, what }, waited)
             }
+            LinkError::Memory(cause) => {
+                let what = format!("read memory of {} on {}", self.name(fault.peer), self.group.ranks[fault.peer].host);
+                let advice = "HCOMM_SINGLE_COPY=off copies buffers through shared memory instead";
+                self.agreed(Error::system(what, format!("{cause}; {advice} ({})", self.operation())), waited)
+            }
+        }
+    }
+
+    /// Whether the buffers that `rank` of the group lent for this call were its own to the end: had it failed, they would have been its
+    /// user's again, and what was read there is void.
+    #[inline]
+    pub fn stands(&self, rank: usize) -> Result<()> {
+        match self.world.domain.gave_up(self.group.world_ranks[rank]) {
+            true => Err(self.lost(rank, "an operation of it failed".into(), Duration::ZERO)),
+            false => Ok(()),
         }
     }
 

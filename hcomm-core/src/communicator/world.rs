@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::group::Group;
 use super::parts::LaneParts;
 use super::report::Reporter;
-use crate::config::{Config, Debug};
+use crate::config::{Config, Debug, SingleCopy};
 use crate::control::{Member, Membership, NOTICE, Store, StoreServer};
 use crate::engine::Lane;
 use crate::error::{Error, Result};
@@ -73,6 +73,8 @@ struct Hello {
 struct Wiring {
     /// Ranks whose memory it has mapped.
     mapped: Vec<usize>,
+    /// Of these, those whose other memory it can read.
+    reads: Vec<usize>,
     /// Socket addresses, most useful first; empty when all ranks share memory.
     addresses: Vec<String>,
     /// Interfaces as good as the first, that one: the sockets of a link are spread over them.
@@ -188,15 +190,18 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
     let shared: Vec<bool> = (0..world.place.size).map(|rank| mapped.contains(&rank)).collect();
     let parts = LaneParts::reserve(&world, &shared)?;
     let addresses = world.endpoint.as_ref().map(Endpoint::addresses).unwrap_or_default();
-    let wiring = Wiring { mapped, addresses, rails, lane: parts.encode() };
+    let reads = readable(&world, &mapped);
+    let wiring = Wiring { mapped, reads, addresses, rails, lane: parts.encode() };
     let wirings: Vec<Wiring> = meeting.exchange("wiring", &wiring)?;
     check_agreement(&world, &wirings)?;
+    let open = open_ranks(&world, &wirings)?;
     world.addresses = usable_addresses(&networks, &wirings)?;
     // All ranks see the same wirings, so all take the same number.
     let rails = wirings.iter().map(|wiring| wiring.rails).filter(|&rails| rails > 0).min().unwrap_or(1);
     if let Some(endpoint) = &world.endpoint {
         endpoint.use_sockets(rails);
     }
+    let shared_store = store.clone();
     if let Some(store) = store {
         world.membership = Some(Membership::join(
             store,
@@ -211,10 +216,10 @@ pub(crate) fn start(config: Config, place: Place) -> Result<(Arc<World>, Arc<Gro
             },
         )?);
     }
-    world.reporter = world.start_reporter();
+    world.reporter = world.start_reporter(shared_store);
     let world = Arc::new(world);
     let world_ranks = (0..world.place.size).collect();
-    let group = Group::new(0, world.place.rank, world.infos.clone(), world_ranks, shared, usize::from(rails));
+    let group = Group::new(0, world.place.rank, world.infos.clone(), world_ranks, shared, open, usize::from(rails));
     let theirs: Vec<Vec<u64>> = wirings.into_iter().map(|wiring| wiring.lane).collect();
     let lane = parts.connect(&world, &group, 0, &theirs)?;
     Ok((world, Arc::new(group), lane))
@@ -237,6 +242,54 @@ fn check_agreement(world: &World, wirings: &[Wiring]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Those of the `mapped` ranks whose memory this one can read, if it is to.
+fn readable(world: &World, mapped: &[usize]) -> Vec<usize> {
+    if world.config.single_copy == SingleCopy::Off {
+        return Vec::new();
+    }
+    let (mut readable, mut refusals) = (Vec::new(), Vec::new());
+    for &rank in mapped {
+        match world.domain.process(rank).map(|process| process.probe()) {
+            Some(Ok(())) => readable.push(rank),
+            Some(Err(refusal)) => refusals.push(format!("{rank} ({refusal})")),
+            None => {}
+        }
+    }
+    if !refusals.is_empty() {
+        world.config.debug.say(Debug::Info, || {
+            format!(
+                "rank {}: the system does not let it read the memory of rank {}: ordinary buffers go through shared memory",
+                world.place.rank,
+                refusals.join(", ")
+            )
+        });
+    }
+    readable
+}
+
+/// By rank: whether it can read all ranks that it has mapped, and they it. The same on all ranks.
+fn open_ranks(world: &World, wirings: &[Wiring]) -> Result<Vec<bool>> {
+    let reads = |rank: usize, other: usize| wirings.get(rank).is_some_and(|wiring| wiring.reads.contains(&other));
+    let mut open = Vec::with_capacity(wirings.len());
+    for (rank, wiring) in wirings.iter().enumerate() {
+        let shut = wiring.mapped.iter().find(|&&other| !(reads(rank, other) && reads(other, rank)));
+        if let (Some(&other), SingleCopy::On) = (shut, world.config.single_copy) {
+            let (reader, read) = if reads(rank, other) { (other, rank) } else { (rank, other) };
+            return Err(Error::Setting {
+                name: "HCOMM_SINGLE_COPY".into(),
+                value: "on".into(),
+                allowed: format!(
+                    "rank {reader} on {} cannot read the memory of rank {read} (kernel.yama.ptrace_scope, a container, or its \
+                     own HCOMM_SINGLE_COPY forbids it); use auto or off",
+                    world.host_of(reader)
+                ),
+            });
+        }
+        open.push(shut.is_none());
+    }
+    Ok(open)
 }
 
 /// Ranks of one network may offer the same addresses.
@@ -366,6 +419,11 @@ fn open_endpoint(
 }
 
 impl World {
+    /// Whether ranks are on several hosts.
+    pub(super) fn has_several_hosts(&self) -> bool {
+        self.infos.iter().any(|info| info.host_index > 0)
+    }
+
     pub fn host_of(&self, rank: usize) -> &str {
         &self.infos[rank].host
     }
@@ -385,7 +443,10 @@ impl Drop for World {
     fn drop(&mut self) {
         drop(self.reporter.take());
         let mut patience = Duration::from_secs(30);
+        // This rank's own connection ends with its membership; without one the start has failed in the middle.
+        let mut own = 1;
         if let Some(membership) = self.membership.take() {
+            own = 0;
             if membership.verdict().is_some() {
                 // A failed job ends: the others still read why, but one that hangs is not waited for.
                 patience = Duration::from_secs(2);
@@ -393,8 +454,7 @@ impl Drop for World {
             membership.leave();
         }
         if let Some(server) = self.server.take() {
-            // This rank's own connection ended with its membership.
-            server.wait_for_clients_to_leave(0, patience);
+            server.wait_for_clients_to_leave(own, patience);
         }
     }
 }

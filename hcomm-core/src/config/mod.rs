@@ -61,10 +61,25 @@ pub struct Config {
     pub host_id: Option<String>,
     /// Transports that may be used.
     pub transport: Transports,
+    /// Whether ranks of a host read each other's ordinary buffers where they lie.
+    pub single_copy: SingleCopy,
     /// What is told on stderr.
     pub debug: Debug,
     /// Whether operations are recorded for tools to see, and where.
     pub telemetry: Telemetry,
+    /// Whether each rank tells the store what it does.
+    pub summaries: Summaries,
+}
+
+/// Whether each rank publishes summaries of its telemetry in the store, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Summaries {
+    /// Where the job is on several hosts.
+    Auto,
+    /// Not at all.
+    Off,
+    /// At this interval.
+    Every(Duration),
 }
 
 /// Whether operations are recorded for tools to see, and where; see `docs/telemetry.md`.
@@ -92,6 +107,17 @@ pub struct Transports {
     pub shm: bool,
     /// TCP.
     pub tcp: bool,
+}
+
+/// Whether ranks of a host read each other's ordinary buffers where they lie (`process_vm_readv`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SingleCopy {
+    /// Where it is faster, if the system lets all ranks of the host read each other.
+    Auto,
+    /// Wherever it can be done; a system that forbids it is an error.
+    On,
+    /// Never.
+    Off,
 }
 
 /// What is told on stderr; each level includes those before it.
@@ -129,8 +155,10 @@ impl Default for Config {
             store: None,
             host_id: None,
             transport: Transports { shm: true, tcp: true },
+            single_copy: SingleCopy::Auto,
             debug: Debug::Warn,
             telemetry: Telemetry::On,
+            summaries: Summaries::Auto,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{Config, Debug, Precision, Telemetry, Transports};
+use super::{Config, Debug, Precision, SingleCopy, Summaries, Telemetry, Transports};
 use crate::control::split_address;
 use crate::plan::Algorithm;
 use crate::units::{parse_duration, parse_size};
@@ -121,6 +121,11 @@ pub const SETTINGS: &[Setting] = &[
     setting("HCOMM_TRANSPORT", "auto", "auto, shm, tcp, or shm,tcp",
         "transports that may be used",
         |config, text| { config.transport = transports(text)?; Ok(()) }),
+    setting("HCOMM_SINGLE_COPY", "auto", "auto, on or off",
+        "whether ranks of a host read each other's ordinary buffers where they lie (process_vm_readv), instead of through shared \
+         memory; auto does where it is faster and the system lets it, on makes it an error if the system does not",
+        |config, text| choose(text, &[("auto", SingleCopy::Auto), ("on", SingleCopy::On), ("off", SingleCopy::Off)])
+            .map(|single_copy| config.single_copy = single_copy)),
     setting("HCOMM_DEBUG", "warn", "off, warn, info or trace",
         "what is told on stderr",
         |config, text| choose(text, &[("off", Debug::Off), ("warn", Debug::Warn), ("info", Debug::Info), ("trace", Debug::Trace)])
@@ -140,6 +145,9 @@ pub const SETTINGS: &[Setting] = &[
     setting("HCOMM_TELEMETRY", "1", "0 or 1 (no or yes, off or on, false or true), or the absolute path of a folder",
         "whether operations are recorded for hcomm-monitor and others to see, and where",
         |config, text| { config.telemetry = telemetry(text)?; Ok(()) }),
+    setting("HCOMM_SUMMARY_INTERVAL", "auto", "auto (2s for jobs on several hosts, longer beyond 2000 ranks, else off), off, or a duration from 100ms, such as 1s",
+        "how often each rank tells the store what it does, for hcomm-monitor --store",
+        |config, text| { config.summaries = summaries(text)?; Ok(()) }),
 ];
 
 /// `None` for `auto`.
@@ -168,6 +176,16 @@ fn telemetry(text: &str) -> Result<Telemetry, String> {
         Ok(false) => Ok(Telemetry::Off),
         Err(_) if text.starts_with('/') => Ok(Telemetry::Folder(text.into())),
         Err(reason) => Err(reason),
+    }
+}
+
+fn summaries(text: &str) -> Result<Summaries, String> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(Summaries::Auto);
+    }
+    match yes_or_no(text) {
+        Ok(false) => Ok(Summaries::Off),
+        _ => duration(text, Duration::from_millis(100)).map(Summaries::Every),
     }
 }
 

@@ -24,6 +24,7 @@ const VALUES: &[(&str, &[&str], &[&str])] = &[
     ),
     ("HCOMM_HOST_ID", &["node-7", "10.0.0.1:3"], &["", "a b", "é"]),
     ("HCOMM_TRANSPORT", &["auto", "shm", "tcp", "shm,TCP"], &["", "rdma", "shm,", "udp"]),
+    ("HCOMM_SINGLE_COPY", &["auto", "on", "OFF"], &["1", "yes", "readv"]),
     ("HCOMM_DEBUG", &["off", "warn", "INFO", "trace"], &["2", "loud"]),
     ("HCOMM_IB_HCA", &["mlx5_0", "^mlx5_1"], &[""]),
     ("HCOMM_IB_GID_INDEX", &["auto", "3"], &["-1", "256"]),
@@ -33,6 +34,7 @@ const VALUES: &[(&str, &[&str], &[&str])] = &[
     ("HCOMM_TUNING_FILE", &["/etc/hcomm/tuning"], &[]),
     ("HCOMM_TOPO_FILE", &["topo.xml"], &[]),
     ("HCOMM_TELEMETRY", &["0", "1", "on", "/run/here"], &["some", "a/b", ""]),
+    ("HCOMM_SUMMARY_INTERVAL", &["auto", "off", "no", "0", "100ms", "1", "5s"], &["on", "99ms", "", "often"]),
 ];
 
 fn from_env(variables: &[(&str, &str)]) -> (Result<Config>, Vec<String>) {
@@ -112,8 +114,10 @@ fn values_reach_their_fields() {
         ("store", "tcp://a:1"),
         ("host_id", "h"),
         ("transport", "tcp"),
+        ("single_copy", "off"),
         ("debug", "info"),
         ("telemetry", "/run/here"),
+        ("summary_interval", "3s"),
     ] {
         config.set(name, value).unwrap();
     }
@@ -137,8 +141,10 @@ fn values_reach_their_fields() {
         store: Some("tcp://a:1".into()),
         host_id: Some("h".into()),
         transport: Transports { shm: false, tcp: true },
+        single_copy: SingleCopy::Off,
         debug: Debug::Info,
         telemetry: Telemetry::Folder("/run/here".into()),
+        summaries: Summaries::Every(Duration::from_secs(3)),
     };
     assert_eq!(config, expected);
 }

@@ -72,26 +72,9 @@ impl EmbeddedStore {
         tell: &mut dyn FnMut(&str),
     ) -> Result<Self> {
         let url = if host.contains(':') { format!("tcp://[{host}]:{port}") } else { format!("tcp://{host}:{port}") };
-        let start = Instant::now();
-        let mut pause = Duration::from_millis(5);
-        let mut told = false;
-        loop {
-            let left = timeout.saturating_sub(start.elapsed());
-            let cause = match attempt(host, port, job_id, left.clamp(Duration::from_millis(50), ATTEMPT_TIMEOUT)) {
-                Ok(stream) => return Self::over(url, stream),
-                Err(cause) => cause,
-            };
-            let left = timeout.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                let waited = start.elapsed();
-                return Err(Error::Store { url, what: format!("no connection after {waited:.1?}: {cause}") });
-            }
-            if !told && start.elapsed() >= NOTICE {
-                told = true;
-                tell(&format!("waiting for the store {url}, {} s at most: {cause}", timeout.as_secs()));
-            }
-            std::thread::sleep(pause.min(left));
-            pause = (pause * 2).min(Duration::from_millis(200));
+        match reach(host, port, job_id, timeout, tell) {
+            Ok(stream) => Self::over(url, stream),
+            Err(what) => Err(Error::Store { url, what }),
         }
     }
 
@@ -346,6 +329,41 @@ impl Shared {
 /// A panic of another thread leaves these simple states as they were: go on.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A connection to the store at this address from one who takes no part in its job, and may only read.
+pub(super) fn observe(host: &str, port: u16, timeout: Duration) -> std::result::Result<TcpStream, String> {
+    reach(host, port, "", timeout, &mut |_| ())
+}
+
+/// Connects, trying until `timeout`; after a while `tell` hears what is waited for.
+fn reach(
+    host: &str,
+    port: u16,
+    job_id: &str,
+    timeout: Duration,
+    tell: &mut dyn FnMut(&str),
+) -> std::result::Result<TcpStream, String> {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(5);
+    let mut told = false;
+    loop {
+        let left = timeout.saturating_sub(start.elapsed());
+        let cause = match attempt(host, port, job_id, left.clamp(Duration::from_millis(50), ATTEMPT_TIMEOUT)) {
+            Ok(stream) => return Ok(stream),
+            Err(cause) => cause,
+        };
+        let left = timeout.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Err(format!("no connection after {:.1?}: {cause}", start.elapsed()));
+        }
+        if !told && start.elapsed() >= NOTICE {
+            told = true;
+            tell(&format!("waiting for the store tcp://{host}:{port}, {} s at most: {cause}", timeout.as_secs()));
+        }
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(Duration::from_millis(200));
+    }
 }
 
 /// One attempt over all addresses of the host; the last cause.

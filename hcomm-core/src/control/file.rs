@@ -31,7 +31,7 @@ const LEASE_POLL: Duration = Duration::from_millis(500);
 /// How long to try for the lock, which nobody holds for more than some file operations, unless stopped.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// In front of each value: who wrote it, and the number of the write. Times of change are too coarse to tell two writes.
-const STAMP_BYTES: usize = 16;
+pub(super) const STAMP_BYTES: usize = 16;
 
 type Stamp = [u8; STAMP_BYTES];
 type Io<T> = std::io::Result<T>;
@@ -450,7 +450,7 @@ fn remove(path: &Path) -> Io<()> {
     if_there(fs::remove_file(path)).map(|_| ())
 }
 
-fn read_file(path: &Path) -> Io<Option<Vec<u8>>> {
+pub(super) fn read_file(path: &Path) -> Io<Option<Vec<u8>>> {
     let Some(file) = if_there(File::open(path))? else { return Ok(None) };
     let mut bytes = Vec::new();
     // Somebody may have put something else there: bounded.

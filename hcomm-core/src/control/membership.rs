@@ -23,6 +23,9 @@ const GATHER: Duration = Duration::from_millis(20);
 /// Longest text of a verdict.
 const MAX_TEXT: usize = 16 << 10;
 
+/// Where the ranks of a job hold their leases, by rank: what is there tells who was lost ([`is_lost`]).
+pub const LIVES: &str = "members/watch/alive/";
+
 const HERE: &[u8] = b"here";
 const LEFT: &[u8] = b"left";
 const LOST: &[u8] = b"lost";
@@ -74,6 +77,11 @@ pub struct Member {
     pub store_rank: Option<usize>,
     /// Puts a call into words.
     pub describe: fn(&CallWords) -> String,
+}
+
+/// Whether the value of a key below [`LIVES`] says that the rank died without having left.
+pub fn is_lost(value: &[u8]) -> bool {
+    value == LOST
 }
 
 impl Default for Member {

@@ -10,6 +10,7 @@ mod activity;
 mod embedded;
 mod file;
 mod membership;
+mod observer;
 mod protocol;
 mod server;
 mod table;
@@ -18,7 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use activity::{Activity, CallWords, Laggard};
-pub use membership::{Member, Membership, Verdict};
+pub use membership::{LIVES, Member, Membership, Verdict, is_lost};
+pub use observer::{Change, Observer};
 pub use server::StoreServer;
 
 use crate::error::{Error, Result};
@@ -31,6 +33,9 @@ pub(crate) const NOTICE: Duration = Duration::from_secs(5);
 
 /// Longest key, in bytes. Keys are file names in the file store, which leaves room for a prefix in 255 bytes.
 pub const MAX_KEY_BYTES: usize = 200;
+
+/// Where ranks publish what they do (`HCOMM_SUMMARY_INTERVAL`): a summary of `hcomm-telemetry` under this and the rank.
+pub const SUMMARIES: &str = "summary/";
 
 /// Longest value, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;

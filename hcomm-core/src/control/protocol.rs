@@ -99,7 +99,7 @@ pub(super) enum Response {
     Failed(String),
 }
 
-/// The bytes that open a connection.
+/// The bytes that open a connection; without a job, that of one who only reads.
 pub(super) fn encode_hello(job_id: &str) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(VERSION.to_le_bytes());
@@ -108,8 +108,17 @@ pub(super) fn encode_hello(job_id: &str) -> Vec<u8> {
     bytes
 }
 
+/// A hello that lets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Greeting {
+    /// Its bytes.
+    pub len: usize,
+    /// It names no job: it comes from a tool, which may read and nothing else.
+    pub observes: bool,
+}
+
 /// Reads a hello off the front of `bytes`: `None` while it is incomplete, else what it is worth and how long it is.
-pub(super) fn decode_hello(bytes: &[u8], job_id: &str) -> Option<Result<usize, Refusal>> {
+pub(super) fn decode_hello(bytes: &[u8], job_id: &str) -> Option<Result<Greeting, Refusal>> {
     let magic = &bytes[..bytes.len().min(MAGIC.len())];
     if !MAGIC.starts_with(magic) {
         return Some(Err(Refusal::Stranger));
@@ -120,10 +129,11 @@ pub(super) fn decode_hello(bytes: &[u8], job_id: &str) -> Option<Result<usize, R
     }
     let end = HELLO_BYTES + usize::from(head[6]);
     let theirs = bytes.get(HELLO_BYTES..end)?;
-    if theirs != job_id.as_bytes() {
+    let observes = theirs.is_empty();
+    if !observes && theirs != job_id.as_bytes() {
         return Some(Err(Refusal::Answer(Welcome::OtherJob)));
     }
-    Some(Ok(end))
+    Some(Ok(Greeting { len: end, observes }))
 }
 
 /// Why a connection is not let in.
@@ -464,7 +474,9 @@ mod tests {
         for cut in 0..hello.len() {
             assert_eq!(decode_hello(&hello[..cut], "job"), None);
         }
-        assert_eq!(decode_hello(&hello, "job"), Some(Ok(hello.len())));
+        assert_eq!(decode_hello(&hello, "job"), Some(Ok(Greeting { len: hello.len(), observes: false })));
+        let nameless = encode_hello("");
+        assert_eq!(decode_hello(&nameless, "job"), Some(Ok(Greeting { len: nameless.len(), observes: true })));
         assert_eq!(decode_hello(&hello, "jab"), Some(Err(Refusal::Answer(Welcome::OtherJob))));
         assert_eq!(decode_hello(b"GET / HTTP/1.1", "job"), Some(Err(Refusal::Stranger)));
         let mut newer = hello;

@@ -16,7 +16,9 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::check_job_id;
-use super::protocol::{MAX_REQUEST_BYTES, Refusal, Welcome, decode_hello, decode_request, encode_response, next_frame};
+use super::protocol::{
+    MAX_REQUEST_BYTES, Refusal, Request, Response, Welcome, decode_hello, decode_request, encode_response, next_frame,
+};
 use super::table::{Answer, Session, Table};
 use crate::error::{Error, Result};
 
@@ -24,6 +26,8 @@ use crate::error::{Error, Result};
 const MAX_CONNECTIONS: usize = 16384;
 /// Most connections that have not said hello yet: the oldest is cut for a new one.
 const MAX_STRANGERS: usize = 64;
+/// Most connections at a time that only read.
+const MAX_OBSERVERS: usize = 16;
 /// How long a connection may take to say hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes waiting for one client that does not read.
@@ -145,6 +149,8 @@ struct Connection {
     sent: usize,
     /// Until hello: when it is cut off.
     hello_by: Option<Instant>,
+    /// It is not of the job: it may read, and nobody waits for it to leave.
+    observes: bool,
     wants_write: bool,
 }
 
@@ -237,7 +243,8 @@ impl Loop {
         self.strangers += 1;
         let hello_by = Some(now + HELLO_TIMEOUT);
         let (input, output) = (Vec::new(), Vec::new());
-        self.connections.insert(session, Connection { stream, input, output, sent: 0, hello_by, wants_write: false });
+        let connection = Connection { stream, input, output, sent: 0, hello_by, observes: false, wants_write: false };
+        self.connections.insert(session, connection);
     }
 
     fn cut_oldest_stranger(&mut self, now: Instant) {
@@ -279,6 +286,7 @@ impl Loop {
     /// Serves every whole frame that lies in the input.
     fn serve_input(&mut self, session: Session, now: Instant) -> std::result::Result<(), End> {
         let mut at = 0;
+        let observers = self.connections.values().filter(|connection| connection.observes).count();
         loop {
             let Some(connection) = self.connections.get_mut(&session) else { return Ok(()) };
             if connection.hello_by.is_some() {
@@ -286,16 +294,24 @@ impl Loop {
                     None => return Ok(()),
                     Some(Err(Refusal::Stranger)) => return Err(End::Refused),
                     Some(Err(Refusal::Answer(welcome))) => return Err(connection.turn_away(welcome)),
+                    Some(Ok(greeting)) if greeting.observes && observers >= MAX_OBSERVERS => {
+                        return Err(connection.turn_away(Welcome::Full));
+                    }
                     Some(Ok(_)) if self.shared.clients.load(Ordering::Relaxed) >= MAX_CONNECTIONS => {
                         return Err(connection.turn_away(Welcome::Full));
                     }
-                    Some(Ok(len)) => at = len,
+                    Some(Ok(greeting)) => {
+                        at = greeting.len;
+                        connection.observes = greeting.observes;
+                    }
                 }
                 connection.hello_by = None;
                 connection.output.push(Welcome::Accepted as u8);
                 self.strangers -= 1;
-                self.shared.clients.fetch_add(1, Ordering::Relaxed);
-                self.shared.served.fetch_add(1, Ordering::Relaxed);
+                if !connection.observes {
+                    self.shared.clients.fetch_add(1, Ordering::Relaxed);
+                    self.shared.served.fetch_add(1, Ordering::Relaxed);
+                }
             }
             let body = next_frame(&connection.input, at, MAX_REQUEST_BYTES).map_err(|_| End::Refused)?;
             let Some(body) = body else {
@@ -304,7 +320,12 @@ impl Loop {
             };
             at = body.end;
             let (id, request) = decode_request(&connection.input[body]).map_err(|_| End::Refused)?;
-            let answers = self.table.handle(session, id, request, now);
+            let reads = matches!(request, Request::Get { .. } | Request::List { .. } | Request::Watch { .. });
+            let answers = if connection.observes && !reads {
+                vec![(session, id, Response::Failed("who names no job may only read".into()))]
+            } else {
+                self.table.handle(session, id, request, now)
+            };
             self.deliver(answers, now);
         }
     }
@@ -362,6 +383,7 @@ impl Loop {
         let _ = self.epoll.delete(&connection.stream); // closing it would do too
         match connection.hello_by {
             Some(_) => self.strangers -= 1,
+            None if connection.observes => {}
             None => _ = self.shared.clients.fetch_sub(1, Ordering::Relaxed),
         }
         if matches!(end, End::Refused) {

@@ -14,5 +14,5 @@ mod wait;
 
 pub(crate) use compile::{Aliasing, Compiled};
 pub(crate) use lane::{Lane, LaneFault, LaneMemory, MAX_TRACKS};
-pub(crate) use run::{Buffers, Polled, Run, Stamps};
+pub(crate) use run::{Address, Buffers, Polled, Run, Stamps};
 pub(crate) use wait::{Next, WaitPolicy, Waiter};

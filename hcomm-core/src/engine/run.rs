@@ -7,6 +7,7 @@ use super::compile::{
 };
 use super::lane::{Lane, LaneFault};
 use crate::transport::Recv;
+use crate::transport::shm::PeerProcess;
 
 /// The memory of one run.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +18,18 @@ pub(crate) struct Buffers {
 
 // SAFETY: a plain pair of addresses; who runs a plan owns the memory behind them for as long as the run lives.
 unsafe impl Send for Buffers {}
+
+/// Where another rank's buffer is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Address {
+    /// Mapped here.
+    Mapped(*mut u8),
+    /// At an address of its own process, from where it can only be copied.
+    Process(PeerProcess, u64),
+}
+
+// SAFETY: an address is a number; who uses it follows a plan.
+unsafe impl Send for Address {}
 
 /// A reduction that moves more than this is far beyond the caches, and stores past them: a line that will be written whole
 /// is then not read first. In place it has just been read.
@@ -63,6 +76,8 @@ pub(crate) struct Run {
     /// Messages posted on each (peer, track) link before this run; only kept where the plan has hazards.
     before: Vec<u64>,
     bases: Vec<*mut u8>,
+    /// The processes that the bases of other ranks, from the first one on, are addresses in; `None` for what is mapped.
+    processes: Vec<Option<PeerProcess>>,
     stamps: Stamps,
     /// Scratch for pointers of `Reduce`.
     srcs: Vec<*const u8>,
@@ -82,18 +97,31 @@ impl Run {
         self.bases.clear();
         self.bases.extend([buffers.input.cast_mut(), buffers.output, scratch]);
         debug_assert_eq!((INPUT, OUTPUT, SCRATCH), (0, 1, 2));
+        self.processes.clear();
         if !plan.hazards.is_empty() {
             lane.posted_counts(plan.tracks.len(), &mut self.before);
         }
     }
 
-    /// Adds the addresses of every rank's buffers, for a remote plan; `(input, output)` by rank.
-    pub fn set_remote(&mut self, addresses: &[(*mut u8, *mut u8)]) {
-        for (rank, &(input, output)) in addresses.iter().enumerate() {
-            debug_assert_eq!(self.bases.len(), remote_input(rank) as usize);
-            debug_assert_eq!(self.bases.len() + 1, remote_output(rank) as usize);
-            self.bases.extend([input, output]);
+    /// Adds the addresses of every rank's buffers, for a remote plan; input and output by rank.
+    pub fn set_remote(&mut self, addresses: &[[Address; 2]]) {
+        debug_assert_eq!(self.bases.len(), remote_input(0) as usize);
+        debug_assert_eq!(remote_output(0) + 1, remote_input(1));
+        for address in addresses.as_flattened() {
+            let (base, process) = match *address {
+                Address::Mapped(base) => (base, None),
+                Address::Process(process, at) => (std::ptr::without_provenance_mut(at as usize), Some(process)),
+            };
+            self.bases.push(base);
+            self.processes.push(process);
         }
+    }
+
+    /// The rank and process in which a place is, if it is one that can only be copied from.
+    #[inline]
+    fn process_of(&self, place: Place) -> Option<(usize, &PeerProcess)> {
+        let other = place.region.checked_sub(remote_input(0))? as usize;
+        Some((other / 2, self.processes.get(other)?.as_ref()?))
     }
 
     /// Moves what can be moved.
@@ -236,8 +264,13 @@ impl Run {
                 }
             }
             Action::Copy { src, dst, len } => {
+                let process = self.process_of(*src);
+                debug_assert!(self.process_of(*dst).is_none(), "a plan that writes to what can only be read");
                 let (src, dst) = (self.at(*src), self.at(*dst));
-                if src != dst && *len > 0 {
+                if let Some((peer, process)) = process {
+                    // SAFETY: the destination lies in the buffers given to `begin`, which nobody else writes to.
+                    unsafe { process.read(src.addr() as u64, dst, *len) }.map_err(|e| LaneFault::link(peer, e))?;
+                } else if src != dst && *len > 0 {
                     // SAFETY: as above; different ranges of a verified plan do not overlap.
                     unsafe { std::ptr::copy_nonoverlapping(src, dst, *len) };
                 }

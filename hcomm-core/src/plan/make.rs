@@ -4,8 +4,8 @@ use super::builder::Builder;
 use super::group::{Group, pieces};
 use super::hierarchical::Hosts;
 use super::{
-    Algorithm, Buffer, Collective, Counts, Range, RankPlan, Request, binomial, bruck, chain, direct, halving_doubling,
-    hierarchical, pairwise, pipeline, recursive_doubling, remote, ring, tree,
+    Algorithm, Buffer, Collective, Counts, Range, RankPlan, Reach, Request, binomial, bruck, chain, direct,
+    halving_doubling, hierarchical, pairwise, pipeline, recursive_doubling, remote, ring, tree,
 };
 use crate::error::{Error, Result};
 
@@ -19,7 +19,7 @@ pub fn build(request: &Request, rank: usize) -> Result<RankPlan> {
         let reason = format!("rank {rank} of {} ranks", request.ranks);
         return Err(Error::Argument { call: request.collective.name(), reason });
     };
-    if let (Algorithm::Direct, true) = (request.algorithm, request.remote)
+    if let (Algorithm::Direct, Reach::Read | Reach::ReadWrite) = (request.algorithm, request.reach)
         && let Some(plan) = remote::build(request, rank)
     {
         return Ok(plan);

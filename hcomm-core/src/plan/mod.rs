@@ -136,9 +136,22 @@ pub struct Request {
     /// the input; for AllToAll and SendRecv both begin at the same address. Ranks that have only one of the two (Reduce,
     /// Gather, Scatter and Broadcast away from the root) have nothing in place, and their input is left as it is.
     pub in_place: bool,
-    /// Every rank can read and write every other rank's input and output (one host, registered buffers): `Direct` then
-    /// uses operands of other ranks in `Reduce` and `Copy`.
-    pub remote: bool,
+    /// How ranks reach each other's input and output; with more than messages `Direct` uses operands of other ranks in `Reduce` and
+    /// `Copy`.
+    pub reach: Reach,
+}
+
+/// How ranks reach each other's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Reach {
+    /// Not at all: by messages.
+    Messages,
+    /// Any rank can copy what it needs of any other's (one host, `process_vm_readv`): operands of other ranks are sources of `Copy`
+    /// only. Collectives that reduce have no such plan, and go by messages.
+    Read,
+    /// Every rank can read and write every other rank's (one host, registered buffers).
+    ReadWrite,
 }
 
 /// A buffer of one rank.

@@ -4,17 +4,19 @@
 
 use super::builder::Builder;
 use super::group::Group;
-use super::{Buffer, Collective, Operand, Range, RankPlan, Request};
+use super::{Buffer, Collective, Operand, Range, RankPlan, Reach, Request};
 
 /// Up to this many ranks notes go between all pairs: one hop. Beyond, in rounds.
 const ALL_PAIRS: usize = 8;
 
-/// The plan; `None` where messages do as well: nothing to move, or input that others would overwrite before it is read.
+/// The plan; `None` where messages do as well: nothing to move, or input that others would overwrite before it is read; and
+/// where ranks would have to write to each other and cannot.
 pub(super) fn build(request: &Request, rank: usize) -> Option<RankPlan> {
     let n = request.ranks;
     let empty = (0..n).all(|rank| request.input_count(rank) == 0 && request.output_count(rank) == 0);
     let overwritten = request.in_place && matches!(request.collective, Collective::AllToAll | Collective::SendRecv);
-    if n == 1 || empty || overwritten {
+    let unreachable = request.reach == Reach::Read && request.collective.reduces();
+    if n == 1 || empty || overwritten || unreachable {
         return None;
     }
     let mut plan = Remote { request, g: Group::new((0..n).collect(), rank)?, rank, b: Builder::new(request.chunk, 1) };
@@ -139,6 +141,20 @@ impl Remote<'_> {
                 let src = self.at(root, Buffer::Input, displacement, count);
                 self.copy(src, self.at(rank, Buffer::Output, 0, count));
                 self.release_root();
+            }
+            Collective::Gather if request.reach == Reach::Read => {
+                if rank != root {
+                    return self.b.note_from(root);
+                }
+                let own = own_input(self);
+                self.copy(own, self.at(rank, Buffer::Output, displacement, count));
+                for distance in 1..n {
+                    let from = self.g.after(distance);
+                    let (count, displacement) = (request.block(from), request.displacement(from));
+                    let src = self.at(from, Buffer::Input, 0, count);
+                    self.copy(src, self.at(rank, Buffer::Output, displacement, count));
+                    self.b.note_to(from);
+                }
             }
             Collective::Gather => {
                 let own = if rank == root { own_input(self) } else { self.at(rank, Buffer::Input, 0, count) };

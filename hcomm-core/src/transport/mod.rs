@@ -43,6 +43,8 @@ pub(crate) enum LinkError {
     },
     /// The peer sent something that is not hcomm's protocol.
     Protocol(String),
+    /// The peer lives, but memory that it named cannot be read; the text says why.
+    Memory(String),
 }
 
 /// One connection to one peer on one lane.

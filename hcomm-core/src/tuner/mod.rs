@@ -24,6 +24,10 @@ pub struct Facts {
     pub nics: usize,
     /// All ranks can map each other's registered memory.
     pub shared_memory: bool,
+    /// All ranks may read all memory of each other's processes (`process_vm_readv`).
+    pub readable: bool,
+    /// Input and output are one buffer.
+    pub in_place: bool,
     /// Only left-to-right reductions by rank are allowed (`HCOMM_DETERMINISTIC`).
     pub deterministic: bool,
 }
@@ -39,7 +43,9 @@ pub struct Choice {
     pub channels: usize,
     /// Try mapped memory first: all ranks exchange the addresses of their buffers, and `Direct` runs on them when all
     /// are registered.
-    pub remote: bool,
+    pub mapped: bool,
+    /// The same with buffers that are not, which are read where they lie.
+    pub read: bool,
     /// The reason, in words.
     pub because: &'static str,
 }
@@ -67,8 +73,14 @@ const NET_SMALL_PAIR: u64 = 64 << 10;
 pub fn choose(facts: &Facts) -> Choice {
     let Facts { collective, bytes, ranks, hosts, .. } = *facts;
     let net_small = if ranks == 2 { NET_SMALL_PAIR } else { NET_SMALL };
-    let choice =
-        |algorithm, chunk_bytes, because| Choice { algorithm, chunk_bytes, channels: 1, remote: false, because };
+    let choice = |algorithm, chunk_bytes, because| Choice {
+        algorithm,
+        chunk_bytes,
+        channels: 1,
+        mapped: false,
+        read: false,
+        because,
+    };
     if crosses_nodes(facts) {
         return choice(
             Algorithm::Hierarchical,
@@ -80,7 +92,8 @@ pub fn choose(facts: &Facts) -> Choice {
         let small = bytes <= INLINE_LIMIT;
         let chunk = if small { INLINE_LIMIT } else { SHM_CHUNK };
         let mut choice = choice(Algorithm::Direct, chunk, "one host: all pairs, fewest waits");
-        choice.remote = !small && collective != Collective::Barrier;
+        choice.mapped = !small && collective != Collective::Barrier;
+        choice.read = choice.mapped && facts.readable && reading_pays(facts);
         return choice;
     }
     let whole = NET_CHUNK.saturating_mul(facts.nics.max(1) as u64).min(NET_CHUNK_MOST);
@@ -117,6 +130,27 @@ pub fn choose(facts: &Facts) -> Choice {
     }
 }
 
+/// Whether ordinary buffers are better read where they lie than copied through shared memory: one copy in place of two, but
+/// by the kernel, which takes about a microsecond to begin and copies more slowly. Measured with 2 ranks on 2 processors and with 4.
+fn reading_pays(facts: &Facts) -> bool {
+    let Facts { collective, bytes, ranks, in_place, .. } = *facts;
+    let pair = ranks == 2;
+    let least = if pair { 32 << 10 } else { 64 << 10 };
+    let sizes = match collective {
+        Collective::AllGather => (64 << 10) * ranks as u64..=u64::MAX,
+        // In place each would overwrite what others are to read.
+        Collective::AllToAll if !in_place => (16 << 10) * ranks as u64..=u64::MAX,
+        Collective::SendRecv if !in_place => least..=u64::MAX,
+        // Where the root has nothing of its own to copy, readers do all the work, of which it does half through shared memory.
+        Collective::Broadcast => least..=if in_place { 256 << 10 } else { u64::MAX },
+        Collective::Scatter if pair => least..=if in_place { 1 << 20 } else { u64::MAX },
+        // The root reads all by itself.
+        Collective::Gather if pair => least..=512 << 10,
+        _ => return false,
+    };
+    sizes.contains(&bytes)
+}
+
 /// Whether the NUMA nodes of one host are better treated like hosts.
 fn crosses_nodes(facts: &Facts) -> bool {
     let many = facts.numa_nodes > 1 && facts.ranks >= NUMA_RANKS * facts.numa_nodes;
@@ -138,13 +172,42 @@ mod tests {
             numa_nodes: 1,
             nics: 1,
             shared_memory,
+            readable: true,
+            in_place: false,
             deterministic: false,
         };
-        assert!(!choose(&facts(8, 1, true)).remote, "an exchange of addresses costs more than 8 bytes");
-        assert!(choose(&facts(1 << 20, 1, true)).remote);
+        assert!(!choose(&facts(8, 1, true)).mapped, "an exchange of addresses costs more than 8 bytes");
+        assert!(choose(&facts(1 << 20, 1, true)).mapped);
         assert_eq!(choose(&facts(8, 6, false)).algorithm, Algorithm::RecursiveDoubling);
         assert_eq!(choose(&facts(1 << 20, 6, false)).algorithm, Algorithm::Ring);
         assert_eq!(choose(&facts(1 << 20, 2, false)).algorithm, Algorithm::Hierarchical);
+    }
+
+    #[test]
+    fn reading_is_for_those_that_copy_enough() {
+        let reads = |collective, bytes, ranks, in_place, readable| {
+            let facts = Facts {
+                collective,
+                bytes,
+                ranks,
+                hosts: 1,
+                numa_nodes: 1,
+                nics: 1,
+                shared_memory: true,
+                readable,
+                in_place,
+                deterministic: false,
+            };
+            choose(&facts).read
+        };
+        let mib = 1 << 20;
+        assert!(reads(Collective::AllGather, mib, 2, true, true));
+        assert!(!reads(Collective::AllGather, mib, 2, true, false), "not allowed to");
+        assert!(!reads(Collective::AllGather, 16 << 10, 2, true, true), "too little for a system call");
+        assert!(!reads(Collective::AllReduce, mib, 2, false, true), "nothing to copy");
+        assert!(!reads(Collective::SendRecv, mib, 2, true, true), "would be overwritten");
+        assert!(reads(Collective::Broadcast, mib, 2, false, true) && !reads(Collective::Broadcast, mib, 2, true, true));
+        assert!(reads(Collective::Gather, mib / 2, 2, false, true) && !reads(Collective::Gather, mib, 2, false, true));
     }
 
     /// All-reduce of a small, a middle and a large message by where its ranks are and what is between them.
@@ -178,11 +241,13 @@ mod tests {
                     numa_nodes,
                     nics,
                     shared_memory: hosts == 1,
+                    readable: true,
+                    in_place: false,
                     deterministic: false,
                 };
                 let choice = choose(&facts);
                 assert_eq!((choice.algorithm, choice.chunk_bytes), (algorithm, kib * KIB), "{facts:?}");
-                assert!(!choice.remote || algorithm == Direct, "{facts:?}");
+                assert!(!choice.mapped || algorithm == Direct, "{facts:?}");
                 let ordered = choose(&Facts { deterministic: true, ..facts }).algorithm;
                 assert!(ordered.rank_ordered(Collective::AllReduce), "{facts:?}: {ordered:?}");
             }

@@ -10,15 +10,25 @@ use super::job::{Job, say};
 
 pub const ACTS: &[(&str, fn())] = &[("sweep", sweep), ("forced", forced), ("typed", typed), ("big", big)];
 pub const TESTS: &[(&str, fn())] = &[
-    ("every_collective_is_exact_over_shm", || over("sweep", &["", "", "", "", ""], "shm")),
+    ("every_collective_is_exact_over_shm", || over_shm("sweep", &[1, 2, 3, 4, 5], "off")),
+    ("every_collective_is_exact_by_single_copy", || over_shm("sweep", &[2, 3, 5], "on")),
     ("every_collective_is_exact_over_tcp", || over("sweep", &["", "", "", ""], "tcp")),
     ("every_collective_is_exact_over_hosts", || over("sweep", &["ab", "aab", "aabbb"], "auto")),
-    ("every_algorithm_is_exact_over_shm", || over("forced", &["", "", "", "", ""], "shm")),
+    ("every_algorithm_is_exact_over_shm", || over_shm("forced", &[1, 2, 3, 4, 5], "auto")),
     ("every_algorithm_is_exact_over_tcp", || over("forced", &["", "", "", ""], "tcp")),
     ("every_algorithm_is_exact_over_hosts", || over("forced", &["abb", "aabbb"], "auto")),
     ("typed_calls_are_exact", || _ = Job::new("typed", 3).run()),
     ("more_than_2_gib", more_than_2_gib),
 ];
+
+/// On so many ranks of one host, with ordinary buffers read where they lie or not.
+fn over_shm(act: &'static str, sizes: &[usize], single_copy: &str) {
+    for &size in sizes {
+        let job = Job::new(act, size).env("HCOMM_TRANSPORT", "shm").env("HCOMM_SINGLE_COPY", single_copy);
+        let shown = if size == 1 { "self" } else { "shm" };
+        assert!(job.run().iter().all(|said| said == &[shown]), "{size}");
+    }
+}
 
 /// On 1 rank, then 2 and so on, or on as many as there are letters of hosts.
 fn over(act: &'static str, hosts: &[&str], transport: &str) {

@@ -10,6 +10,7 @@ use super::job::{Job, Running, say};
 
 pub const ACTS: &[(&str, fn())] = &[
     ("looping", looping),
+    ("copying", copying),
     ("absent", absent),
     ("absent_from_a_message", absent_from_a_message),
     ("absent_from_a_request", absent_from_a_request),
@@ -20,6 +21,7 @@ pub const ACTS: &[(&str, fn())] = &[
 ];
 pub const TESTS: &[(&str, fn())] = &[
     ("a_rank_killed_in_a_call_is_named", || killed("looping")),
+    ("a_rank_killed_while_its_buffer_is_read_is_named", || killed("copying")),
     ("a_rank_killed_outside_of_a_call_is_named", || killed("absent")),
     ("a_stopped_rank_is_named", stopped),
     ("a_rank_that_does_not_come_is_named_with_its_call", not_coming),
@@ -75,6 +77,24 @@ fn looping() {
     let mut failed = None;
     for round in 0.. {
         if let Err(error) = c.all_reduce_in_place(&mut buffer, ReduceOp::Max) {
+            failed = Some(error);
+            break;
+        }
+        if round == 2 {
+            say("up");
+        }
+    }
+    report(c, failed.map_or(Ok(()), Err));
+}
+
+/// Ordinary buffers, read where they lie.
+fn copying() {
+    let mut c = init();
+    let mine = vec![1_u8; 1 << 20];
+    let mut all = vec![0; c.size() << 20];
+    let mut failed = None;
+    for round in 0.. {
+        if let Err(error) = c.all_gather(&mine, &mut all) {
             failed = Some(error);
             break;
         }

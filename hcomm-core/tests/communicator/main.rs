@@ -8,6 +8,7 @@ mod job;
 mod memory;
 mod messages;
 mod requests;
+mod single_copy;
 mod telemetry;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,13 +18,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// What the ranks of a job do, and tests, by name.
 type Named = (&'static str, fn());
 
-const ACTS: &[&[Named]] =
-    &[bits::ACTS, collectives::ACTS, failures::ACTS, memory::ACTS, messages::ACTS, requests::ACTS, telemetry::ACTS];
+const ACTS: &[&[Named]] = &[
+    bits::ACTS,
+    collectives::ACTS,
+    failures::ACTS,
+    memory::ACTS,
+    messages::ACTS,
+    requests::ACTS,
+    single_copy::ACTS,
+    telemetry::ACTS,
+];
 const TESTS: &[&[Named]] = &[
     collectives::TESTS,
     bits::TESTS,
     requests::TESTS,
     messages::TESTS,
+    single_copy::TESTS,
     memory::TESTS,
     failures::TESTS,
     telemetry::TESTS,

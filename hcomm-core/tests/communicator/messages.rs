@@ -9,7 +9,10 @@ pub const ACTS: &[(&str, fn())] = &[("messages", messages), ("bad_arguments", ba
 pub const TESTS: &[(&str, fn())] = &[
     ("messages_arrive", || {
         for (size, hosts, transport) in [(2, "", "shm"), (3, "", "shm"), (3, "", "tcp"), (4, "aabb", "auto")] {
-            Job::new("messages", size).hosts(hosts).env("HCOMM_TRANSPORT", transport).run();
+            for single_copy in ["auto", "off"] {
+                let job = Job::new("messages", size).hosts(hosts).env("HCOMM_SINGLE_COPY", single_copy);
+                job.env("HCOMM_TRANSPORT", transport).run();
+            }
         }
     }),
     ("bad_arguments_do_no_harm", || _ = Job::new("bad_arguments", 2).run()),

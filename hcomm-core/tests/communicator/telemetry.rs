@@ -1,16 +1,21 @@
 //! Telemetry of real ranks: what they did is what a reader sees, and a failed rank leaves a record.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use hcomm_core::control::{Observer, SUMMARIES};
 use hcomm_core::plan::Algorithm;
 use hcomm_core::reduce::ReduceOp;
-use hcomm_core::telemetry::{ALGORITHMS, ELEMENTS, KINDS, OPERATIONS, Reader, Snapshot, State, find, stalls};
+use hcomm_core::telemetry::{
+    ALGORITHMS, ELEMENTS, KINDS, OPERATIONS, Reader, Snapshot, State, find, monotonic_ns, read_summary, stalls,
+};
 use hcomm_core::{Collective, Communicator, DataType};
 use nix::sys::signal::Signal;
 
 use super::job::{Job, TELEMETRY, say};
 
-pub const ACTS: &[(&str, fn())] = &[("known_operations", known_operations), ("late", late)];
+pub const ACTS: &[(&str, fn())] = &[("known_operations", known_operations), ("late", late), ("published", published)];
 pub const TESTS: &[(&str, fn())] = &[
     ("names_are_those_of_the_library", names),
     ("operations_are_seen_as_they_were", || {
@@ -29,6 +34,14 @@ pub const TESTS: &[(&str, fn())] = &[
         assert_eq!(said.concat(), ["no telemetry"; 2]);
     }),
     ("a_stopped_rank_is_seen_by_a_reader", stopped),
+    ("summaries_are_in_the_store", || {
+        // Asked for, by hosts, by hosts but switched off, on one host.
+        for (hosts, interval, ranks) in [("", "100ms", 2), ("ab", "auto", 2), ("ab", "off", 0), ("", "auto", 0)] {
+            let job = Job::new("published", 2).hosts(hosts).env("HCOMM_SUMMARY_INTERVAL", interval);
+            let said = job.env("EXPECTED_SUMMARIES", ranks).run();
+            assert_eq!(said.concat(), Vec::<String>::new(), "{hosts} {interval}");
+        }
+    }),
 ];
 
 /// The numbers in the file are those of the enumerations.
@@ -106,11 +119,13 @@ fn known_operations() {
     }
     // Sockets are read by a thread of their own in its own time; memory has nothing to be read.
     let over_sockets = c.last_run().transport == "tcp";
+    let asked = Some(monotonic_ns());
     for rank in 0..2 {
         let (link, paths) = loop {
             let snapshot = &snapshots(&folder)[rank];
             let link = snapshot.links[0].clone();
-            if (link.sampled_ns.is_some() && !snapshot.paths.is_empty()) || !over_sockets {
+            let read_since = link.sampled_ns > asked && snapshot.paths.iter().any(|path| Some(path.sampled_ns) > asked);
+            if read_since || !over_sockets {
                 break (link, snapshot.paths.clone());
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -132,6 +147,34 @@ fn known_operations() {
         } else {
             assert_eq!(paths, []);
         }
+    }
+    c.barrier().unwrap();
+}
+
+/// Rank 0 reads the store from outside until it finds of all ranks what they did.
+fn published() {
+    let mut c = Communicator::init().unwrap();
+    let mut value = [1.0_f32];
+    for _ in 0..300 {
+        c.all_reduce_in_place(&mut value, ReduceOp::Max).unwrap();
+    }
+    let expected: usize = std::env::var("EXPECTED_SUMMARIES").unwrap().parse().unwrap();
+    if c.rank() == 0 {
+        let mut observer = Observer::open(&std::env::var("HCOMM_STORE").unwrap(), Duration::from_secs(10)).unwrap();
+        let mut found = BTreeMap::new();
+        let done = |found: &BTreeMap<u32, Snapshot>| found.values().filter(|s| s.total() == (300, 1200)).count();
+        let start = Instant::now();
+        while done(&found) < expected {
+            for change in observer.changes(&[SUMMARIES]).unwrap() {
+                let snapshot = read_summary(&change.value).unwrap();
+                assert_eq!(change.key, format!("{SUMMARIES}{}", snapshot.identity.rank));
+                assert_eq!((&snapshot.identity.job[..], &snapshot.state), ("test", &State::Running));
+                found.insert(snapshot.identity.rank, snapshot);
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "{found:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(observer.changes(&[SUMMARIES]).unwrap().len() + found.len() > 0, expected > 0);
     }
     c.barrier().unwrap();
 }

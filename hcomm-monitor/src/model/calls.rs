@@ -8,8 +8,10 @@ use super::process::Process;
 
 /// Finished calls that are kept.
 const RECENT: usize = 1000;
-/// Calls that are waited for at most: those of a rank that says it is behind for ever must not fill the memory.
-const MOST_PENDING: usize = 1 << 16;
+/// Calls of a lane that are waited for at most: those of a rank that says it is behind for ever must not fill the memory.
+const MOST_PENDING: usize = 1 << 14;
+/// Lanes of which it is known what was finished.
+const MOST_LANES: usize = 1024;
 
 /// A finished operation of a job: one line, however many ranks took part.
 #[derive(Debug, Clone, PartialEq)]
@@ -124,12 +126,69 @@ struct Pending {
     ticks: u32,
 }
 
+impl Pending {
+    /// Number, and what tells calls of the same number apart: ranks may have called different things.
+    fn key(&self) -> (u64, Kind) {
+        (self.call.number, self.call.kind)
+    }
+}
+
+/// The calls of a lane that are not finished.
+#[derive(Debug, Clone, Default)]
+struct Queue {
+    /// By key. Each rank tells of its calls in their order, so that they are found one after the other.
+    pending: VecDeque<Pending>,
+    /// Number up to which calls have been finished. A record that comes later still adds nothing.
+    finished_to: Option<u64>,
+}
+
+impl Queue {
+    /// A rank's new records of this lane.
+    fn take(&mut self, rank: u32, wall_offset_ns: i64, records: &[Record]) {
+        let mut at = 0;
+        for record in records {
+            if record.kind.is_message() || self.finished_to.is_some_and(|to| record.number <= to) {
+                continue;
+            }
+            let key = (record.number, record.kind);
+            // The next one, as a rule.
+            if self.pending.get(at).is_none_or(|pending| pending.key() != key) {
+                at = self.pending.partition_point(|pending| pending.key() < key);
+            }
+            match self.pending.get_mut(at).filter(|pending| pending.key() == key) {
+                Some(pending) => pending.call.add(rank, wall_offset_ns, record),
+                None => self.pending.insert(at, Pending { call: Call::new(rank, wall_offset_ns, record), ticks: 0 }),
+            }
+            at += 1;
+        }
+    }
+
+    /// Moves the calls to which nothing can be added to `finished`. All ranks are past the number `all_past`, and there are `members`
+    /// of them, if that is known.
+    fn end_tick(&mut self, all_past: u64, members: Option<usize>, finished: &mut Vec<Call>) {
+        let over = self.pending.len().saturating_sub(MOST_PENDING);
+        let mut left = VecDeque::with_capacity(self.pending.len());
+        for (index, mut pending) in std::mem::take(&mut self.pending).into_iter().enumerate() {
+            pending.ticks = pending.ticks.saturating_add(1);
+            let whole = members == Some(pending.call.starts.len());
+            // A rank whose lane is not seen yet may come in a tick.
+            if whole || (pending.call.number <= all_past && pending.ticks > 1) {
+                self.finished_to = self.finished_to.max(Some(pending.call.number));
+                finished.push(pending.call);
+            } else if index < over {
+                finished.push(pending.call);
+            } else {
+                left.push_back(pending);
+            }
+        }
+        self.pending = left;
+    }
+}
+
 /// The calls of a job.
 #[derive(Debug, Clone, Default)]
 pub struct Calls {
-    pending: BTreeMap<(Lane, u64, Kind), Pending>,
-    /// By lane: numbers up to which calls have been finished. A record that comes later still adds nothing.
-    finished_to: BTreeMap<Lane, u64>,
+    lanes: BTreeMap<Lane, Queue>,
     recent: VecDeque<Call>,
     /// How many of `recent`, from its end, were finished in this tick.
     new: usize,
@@ -155,63 +214,35 @@ impl Calls {
 
     /// A rank's new records.
     pub(super) fn take(&mut self, rank: u32, wall_offset_ns: i64, records: &[Record]) {
-        let mut messages = Vec::new();
-        for record in records {
-            if record.kind.is_message() {
-                messages.push(Call::new(rank, wall_offset_ns, record));
-                continue;
-            }
-            let lane = (record.communicator, record.lane);
-            if self.finished_to.get(&lane).is_some_and(|&to| record.number <= to) {
-                continue;
-            }
-            self.pending
-                .entry((lane, record.number, record.kind))
-                .and_modify(|pending| pending.call.add(rank, wall_offset_ns, record))
-                .or_insert_with(|| Pending { call: Call::new(rank, wall_offset_ns, record), ticks: 0 });
+        let of = |record: &Record| (record.communicator, record.lane);
+        for records in records.chunk_by(|a, b| of(a) == of(b)) {
+            let queue = self.lanes.entry(of(&records[0])).or_default();
+            queue.take(rank, wall_offset_ns, records);
         }
-        self.finish(messages);
+        let messages = records.iter().filter(|record| record.kind.is_message());
+        self.finish(messages.map(|record| Call::new(rank, wall_offset_ns, record)).collect());
     }
 
     /// All ranks' records are in: finishes the calls to which none can be added.
     pub(super) fn end_tick(&mut self, processes: &[Process]) {
         let mut finished = Vec::new();
-        let lanes: Vec<Lane> = {
-            let mut lanes: Vec<Lane> = self.pending.keys().map(|(lane, ..)| *lane).collect();
-            lanes.dedup();
-            lanes
-        };
-        for lane in &lanes {
-            let past: Vec<u64> = processes.iter().filter_map(|process| process.is_past(lane.0, lane.1)).collect();
-            let all_past = past.iter().min().copied().unwrap_or(u64::MAX);
+        for (&(communicator, lane), queue) in &mut self.lanes {
+            if queue.pending.is_empty() {
+                continue;
+            }
+            let all_past = processes.iter().filter_map(|process| process.is_past(communicator, lane)).min();
             let ranks = |process: &Process| {
-                let mine = process.latest.lanes.iter().find(|mine| (mine.communicator, mine.lane) == *lane);
+                let mine =
+                    process.latest.lanes.iter().find(|mine| (mine.communicator, mine.lane) == (communicator, lane));
                 mine.map(|mine| mine.ranks as usize)
             };
             let members = processes.iter().find_map(ranks);
-            let range = (*lane, 0, Kind(0))..=(*lane, u64::MAX, Kind(u8::MAX));
-            let mut done = Vec::new();
-            for (key, pending) in self.pending.range_mut(range) {
-                pending.ticks = pending.ticks.saturating_add(1);
-                let whole = members == Some(pending.call.starts.len());
-                // A rank whose lane is not seen yet may come in a tick.
-                if whole || (key.1 <= all_past && pending.ticks > 1) {
-                    done.push(*key);
-                }
-            }
-            for key in done {
-                let to = self.finished_to.entry(*lane).or_default();
-                *to = (*to).max(key.1);
-                finished.extend(self.pending.remove(&key).map(|pending| pending.call));
-            }
-        }
-        while self.pending.len() > MOST_PENDING {
-            finished.extend(self.pending.pop_first().map(|(_, pending)| pending.call));
+            queue.end_tick(all_past.unwrap_or(u64::MAX), members, &mut finished);
         }
         self.finish(finished);
         // Communicators come and go.
-        if self.finished_to.len() > 2 * lanes.len() + 1024 {
-            self.finished_to.retain(|lane, _| lanes.contains(lane));
+        if self.lanes.len() > MOST_LANES {
+            self.lanes.retain(|_, queue| !queue.pending.is_empty());
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use hcomm_telemetry::{Snapshot, Stall, stalls};
 
 use super::calls::Calls;
+use super::fold::{self, Fold};
 use super::links::{self, LinkRow};
 use super::operations::{self, Row};
 use super::process::Process;
@@ -39,6 +40,8 @@ pub struct Job {
     processes: Vec<Process>,
     rows: Vec<Row>,
     stalls: Vec<Stall>,
+    /// When it was looked at last, by the clock of the one who looks.
+    looked_ns: u64,
 }
 
 /// How a job ended, or that it did not.
@@ -88,6 +91,7 @@ impl Job {
             processes: Vec::new(),
             rows: Vec::new(),
             stalls: Vec::new(),
+            looked_ns: 0,
         }
     }
 
@@ -102,8 +106,8 @@ impl Job {
         self.processes.iter_mut().for_each(|process| process.seen_in_tick = false);
     }
 
-    /// A process's state. `since_ns`: when its host was looked at before.
-    pub(super) fn take(&mut self, mut snapshot: Snapshot, since_ns: Option<u64>) {
+    /// A process's state. `since_ns`: when its host was looked at before; `at_ns`: now.
+    pub(super) fn take(&mut self, mut snapshot: Snapshot, since_ns: Option<u64>, at_ns: u64) {
         let identity = &snapshot.identity;
         let rank = identity.rank;
         self.started_wall_ns = self.started_wall_ns.min(identity.wall_ns(identity.started_ns));
@@ -111,18 +115,22 @@ impl Job {
         self.calls.take(rank, identity.wall_offset_ns, &snapshot.records);
         // They are in the calls now; the rest of a snapshot is small.
         snapshot.records = Vec::new();
-        match self.processes.iter_mut().find(|process| process.is_same(&snapshot)) {
-            Some(process) => process.take(snapshot),
+        // In order of ranks: a job may have ten thousand.
+        let from = self.processes.partition_point(|process| process.latest.identity.rank < rank);
+        let to = self.processes.partition_point(|process| process.latest.identity.rank <= rank);
+        match self.processes[from..to].iter_mut().find(|process| process.is_same(&snapshot)) {
+            Some(process) => process.take(snapshot, at_ns),
             None => {
                 // A rank that was started again.
                 self.processes.retain(|process| process.latest.identity.rank != rank || !process.is_over());
                 let at = self.processes.partition_point(|process| process.latest.identity.rank <= rank);
-                self.processes.insert(at, Process::new(snapshot, since_ns));
+                self.processes.insert(at, Process::new(snapshot, since_ns, at_ns));
             }
         }
     }
 
-    pub(super) fn end_tick(&mut self, wall_ns: u64) {
+    pub(super) fn end_tick(&mut self, wall_ns: u64, at_ns: u64) {
+        self.looked_ns = at_ns;
         self.processes.iter_mut().filter(|process| !process.seen_in_tick).for_each(Process::miss);
         self.calls.end_tick(&self.processes);
         self.compare();
@@ -190,6 +198,11 @@ impl Job {
     /// Ranks.
     pub fn ranks(&self) -> impl ExactSizeIterator<Item = RankRow> + '_ {
         self.processes.iter().map(RankRow::of)
+    }
+
+    /// Ranks that are alike as one, those that are odd first: some rows, however many ranks there are.
+    pub fn folds(&self) -> Vec<Fold> {
+        fold::folds(self, self.looked_ns)
     }
 
     /// Links, by rank and peer.

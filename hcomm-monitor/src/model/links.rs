@@ -11,6 +11,8 @@ pub struct LinkRow {
     pub rank: u32,
     /// Its counters.
     pub link: Link,
+    /// Interfaces of its sockets, each once, in the order of the alphabet.
+    pub interfaces: Vec<String>,
     /// Bytes a second sent in the interval; `None` when nothing is known of it.
     pub sent_per_s: Option<f64>,
     /// Bytes a second received.
@@ -26,7 +28,12 @@ pub(super) fn rows(process: &Process) -> impl Iterator<Item = LinkRow> + '_ {
             let before = interval.links.iter().find(|before| before.peer == link.peer).map_or(0, of);
             Some(of(link).saturating_sub(before) as f64 / interval.seconds)
         };
+        let sockets = process.latest.paths.iter().filter(|path| path.peer == link.peer);
+        let mut interfaces: Vec<String> = sockets.filter_map(|path| path.interface.clone()).collect();
+        interfaces.sort_unstable();
+        interfaces.dedup();
         LinkRow {
+            interfaces,
             rank: process.latest.identity.rank,
             sent_per_s: rate(|link| link.sent_bytes),
             received_per_s: rate(|link| link.received_bytes),

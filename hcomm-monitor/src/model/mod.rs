@@ -1,13 +1,17 @@
 //! What the figures mean. From [`Tick`]s to [`Job`]s; knows no terminal, reads no file, asks no clock.
 
 mod calls;
+mod fold;
 mod job;
 mod links;
 mod operations;
 mod process;
 mod ranks;
+#[cfg(test)]
+mod tests;
 
 pub use calls::{Call, Calls};
+pub use fold::{Fold, Oddity};
 pub use job::{Job, Outcome};
 pub use links::LinkRow;
 pub use operations::{Key, Row, Size};
@@ -44,11 +48,11 @@ impl Model {
         for snapshot in tick.processes {
             let job = self.jobs.iter_mut().find(|job| !over.contains(&job.id) && job.is_of(&snapshot));
             match job {
-                Some(job) => job.take(snapshot, self.times.0),
+                Some(job) => job.take(snapshot, self.times.0, tick.at_ns),
                 None => {
                     self.next_id += 1;
                     let mut job = Job::new(self.next_id, &snapshot);
-                    job.take(snapshot, self.times.0);
+                    job.take(snapshot, self.times.0, tick.at_ns);
                     self.jobs.push(job);
                     // Another has come.
                     self.jobs.retain(|job| !over.contains(&job.id));
@@ -56,7 +60,7 @@ impl Model {
                 }
             }
         }
-        self.jobs.iter_mut().for_each(|job| job.end_tick(tick.wall_ns));
+        self.jobs.iter_mut().for_each(|job| job.end_tick(tick.wall_ns, tick.at_ns));
     }
 
     /// Jobs in the order in which they were found.

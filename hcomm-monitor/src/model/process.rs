@@ -2,7 +2,7 @@
 
 use hcomm_telemetry::{Histogram, Link, Operation, Snapshot};
 
-use crate::source::is_over;
+use crate::source::{is_over, is_same_process};
 
 /// A process of a job.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct Process {
     counted_ns: Option<u64>,
     /// By lane: the latest collective that had ended at the look before.
     ended_before: Vec<((u64, u32), u64)>,
+    /// When it was seen to have changed last, by the clock of the one who looks.
+    pub changed_ns: u64,
     pub(super) seen_in_tick: bool,
 }
 
@@ -41,7 +43,7 @@ pub struct Interval {
 impl Process {
     /// A process seen for the first time. `since_ns`: when it was looked for before; if it began later, all that it did is of this
     /// interval.
-    pub fn new(latest: Snapshot, since_ns: Option<u64>) -> Self {
+    pub fn new(latest: Snapshot, since_ns: Option<u64>, at_ns: u64) -> Self {
         let started = latest.identity.started_ns;
         let began_since = since_ns.is_some_and(|since| started >= since);
         let counted_ns = latest.whole.then_some(latest.taken_ns);
@@ -58,20 +60,26 @@ impl Process {
             compared: 0,
             base: Vec::new(),
             ended_before: Vec::new(),
+            changed_ns: at_ns,
             seen_in_tick: true,
         }
     }
 
     /// Whether `snapshot` is of this process.
     pub fn is_same(&self, snapshot: &Snapshot) -> bool {
-        let (mine, theirs) = (&self.latest.identity, &snapshot.identity);
-        let id =
-            |of: &hcomm_telemetry::Identity| (of.rank, of.pid, of.pid_namespace, of.process_start_ticks, of.started_ns);
-        id(mine) == id(theirs) && mine.path == theirs.path
+        is_same_process(&self.latest, snapshot)
     }
 
     /// Takes in its state at a later time.
-    pub fn take(&mut self, mut latest: Snapshot) {
+    pub fn take(&mut self, mut latest: Snapshot, at_ns: u64) {
+        self.seen_in_tick = true;
+        if latest.taken_ns == self.latest.taken_ns {
+            // Published at an interval of its own, and not again since: what is known of the rates stays.
+            let Snapshot { state, liveness, stopped, .. } = latest;
+            (self.latest.state, self.latest.liveness, self.latest.stopped) = (state, liveness, stopped);
+            return;
+        }
+        self.changed_ns = at_ns;
         let before = self.counted_ns;
         if latest.whole {
             self.interval = before.and_then(|before| seconds(before, latest.taken_ns)).map(|seconds| Interval {
@@ -92,7 +100,6 @@ impl Process {
         }
         self.ended_before = self.latest.lanes.iter().map(|lane| ((lane.communicator, lane.lane), lane.ended)).collect();
         self.latest = latest;
-        self.seen_in_tick = true;
     }
 
     /// It was not seen in this tick: nothing is known of the interval.

@@ -3,7 +3,7 @@
 use hcomm_telemetry::Stall;
 use serde::Serialize;
 
-use super::rows::{CallLine, LinkLine, OperationLine, OutcomeLine, RankLine};
+use super::rows::{CallLine, LinkLine, OperationLine, OutcomeLine, PathLine, RankLine};
 use crate::model::{Job, Model};
 use crate::source::Unread;
 
@@ -40,6 +40,8 @@ struct JobObject<'a> {
     operations: Vec<OperationLine<'a>>,
     ranks: Vec<RankLine>,
     links: Vec<LinkLine>,
+    /// Sockets that are open.
+    paths: Vec<PathLine<'a>>,
     stalls: &'a [Stall],
 }
 
@@ -61,6 +63,7 @@ impl<'a> JobObject<'a> {
             operations: job.operations().iter().map(|row| OperationLine::of(job, row)).collect(),
             ranks: job.ranks().map(RankLine::from).collect(),
             links: job.links().map(LinkLine::from).collect(),
+            paths: job.processes().flat_map(PathLine::of).collect(),
             stalls: if job.is_over() { &[] } else { job.stalls() },
         }
     }

@@ -1,6 +1,7 @@
 //! What is written, each form in a file of its own.
 
 mod csv;
+mod folded;
 mod json;
 mod lines;
 mod log;
@@ -13,6 +14,7 @@ use hcomm_cli::Failure;
 use crate::model::Model;
 
 pub use lines::Lines;
+pub use news::say;
 pub use once::once;
 
 /// Nothing to attach to.

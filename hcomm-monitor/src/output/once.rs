@@ -3,10 +3,13 @@
 use hcomm_cli::{Cell, Column, Readers, Result, Screen, Table};
 
 use super::news::{say, standing};
-use super::{csv, json};
+use super::{csv, folded, json};
 use crate::args::Watch;
 use crate::model::{Condition, Job, Model, RankRow, Row, Size};
 use crate::units;
+
+/// A job of more ranks has equal ones on one line.
+const MOST_RANKS: usize = 16;
 
 /// Writes it to stdout in the form that was asked for.
 ///
@@ -36,7 +39,8 @@ fn text(job: &Job, screen: Screen) -> String {
         lines.push(format!("{} timed operations were overwritten before they were read", job.missed));
     }
     let words: String = lines.iter().map(|line| hcomm_cli::printable(line) + "\n").collect();
-    words + &operations(job).render(screen) + &self::ranks(job).render(screen)
+    let ranks = if ranks > MOST_RANKS { folded::table(job, screen) } else { self::ranks(job).render(screen) };
+    words + &operations(job).render(screen) + &ranks
 }
 
 fn operations(job: &Job) -> Table {

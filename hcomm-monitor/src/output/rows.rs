@@ -1,9 +1,9 @@
 //! Rows as JSON and CSV have them: keys have their units, unknown is null.
 
-use hcomm_telemetry::Operation;
+use hcomm_telemetry::{LinkPath, Operation};
 use serde::Serialize;
 
-use crate::model::{Call, Condition, Job, LinkRow, Outcome, RankRow, Row, Size};
+use crate::model::{Call, Condition, Job, LinkRow, Outcome, Process, RankRow, Row, Size};
 
 /// A finished call.
 #[derive(Debug, Default, Serialize)]
@@ -191,6 +191,22 @@ impl From<LinkRow> for LinkLine {
             retransmits: link.retransmits,
             queued_bytes: link.queued_bytes,
         }
+    }
+}
+
+/// A socket of a rank.
+#[derive(Debug, Serialize)]
+pub struct PathLine<'a> {
+    rank: u32,
+    #[serde(flatten)]
+    path: &'a LinkPath,
+}
+
+impl<'a> PathLine<'a> {
+    /// Those of a process.
+    pub fn of(process: &'a Process) -> impl Iterator<Item = Self> {
+        let rank = process.latest.identity.rank;
+        process.latest.paths.iter().map(move |path| Self { rank, path })
     }
 }
 

@@ -1,14 +1,20 @@
 //! Where figures come from.
 
 mod live;
+mod replay;
+mod store;
+mod tap;
 
 use std::path::PathBuf;
 
 use hcomm_cli::Result;
-use hcomm_telemetry::{Liveness, Snapshot, State};
+use hcomm_telemetry::{Identity, Liveness, Snapshot, State};
 use serde::{Deserialize, Serialize};
 
 pub use live::{Live, Selection};
+pub use replay::Replay;
+pub use store::Store;
+pub use tap::{Tap, Tapped};
 
 /// Gives the state of all processes, again and again.
 pub trait Source {
@@ -24,6 +30,11 @@ pub trait Source {
     /// Whether more comes as time goes by; a recording is all there already.
     fn is_live(&self) -> bool {
         true
+    }
+
+    /// What is to be said when all has been shown.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -52,4 +63,11 @@ pub struct Unread {
 /// Whether a process will not change any more.
 pub fn is_over(snapshot: &Snapshot) -> bool {
     snapshot.state == State::Ended || snapshot.liveness == Liveness::Dead
+}
+
+/// Whether two snapshots are of one process.
+pub fn is_same_process(a: &Snapshot, b: &Snapshot) -> bool {
+    let (a, b) = (&a.identity, &b.identity);
+    let id = |of: &Identity| (of.rank, of.pid, of.pid_namespace, of.process_start_ticks, of.started_ns);
+    id(a) == id(b) && a.path == b.path
 }

@@ -32,19 +32,26 @@ use std::time::{Duration, Instant};
 use hcomm_cli::{Failure, Result};
 
 use crate::model::Model;
+use crate::output;
 use crate::source::Source;
 use look::Look;
 use state::{Action, State};
+pub use terminal::die_of;
 use terminal::{Event, Input, Screen};
 
 /// How often the screen is looked at when the source is at its end.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Shows what `source` gives until the user ends it, or `duration` is over.
+/// Shows what `source` gives until the user ends it, or `duration` is over. Gives the signal that ended it, if one did.
 ///
 /// # Errors
-/// There is no terminal, or what the source says.
-pub fn run(source: &mut dyn Source, interval: Duration, duration: Option<Duration>, no_color: bool) -> Result<()> {
+/// There is no terminal, no job came within `duration`, or what the source says.
+pub fn run(
+    source: &mut dyn Source,
+    interval: Duration,
+    duration: Option<Duration>,
+    no_color: bool,
+) -> Result<Option<i32>> {
     let look = Look::of_environment(no_color);
     let start = Instant::now();
     let mut model = Model::new(source.places());
@@ -79,8 +86,12 @@ pub fn run(source: &mut dyn Source, interval: Duration, duration: Option<Duratio
                 },
             }
         }
-        if over || duration.is_some_and(|duration| start.elapsed() >= duration) {
+        if over {
             break;
+        }
+        if duration.is_some_and(|duration| start.elapsed() >= duration) {
+            drop(screen);
+            return if model.jobs().is_empty() { Err(output::no_job(&model)) } else { Ok(None) };
         }
         // A shorter interval counts at once.
         next = next.min(Instant::now() + state.interval);
@@ -91,10 +102,7 @@ pub fn run(source: &mut dyn Source, interval: Duration, duration: Option<Duratio
         }
     }
     drop(screen);
-    if let Some(signal) = ends_by {
-        terminal::die_of(signal);
-    }
-    Ok(())
+    Ok(ends_by)
 }
 
 /// Takes in what the source sees now; at its end there is no source any more, and what is known stays.

@@ -1,8 +1,11 @@
 //! The program as a user meets it: mistakes, help, and every output but the screen, over telemetry files made here.
 
+mod exports;
 mod forms;
 mod job;
+mod metrics;
 mod mistakes;
+mod store;
 
 use std::process::Stdio;
 

@@ -1,7 +1,7 @@
-//! Snapshots in the forms of other tools: pure functions.
+//! Snapshots in the forms of other tools; nothing is read or written here.
 
 mod prometheus;
 mod trace;
 
 pub use prometheus::prometheus;
-pub use trace::{trace, trace_event, trace_metadata};
+pub use trace::Trace;

@@ -98,6 +98,8 @@ fn stall(members: &[(&Snapshot, &Lane)], least_ns: u64) -> Option<Stall> {
     let waits = |of: &Snapshot| of.stopped != Some(true) && of.liveness != crate::Liveness::Dead;
     let (snapshot, lane, now, age_ns) = old.max_by_key(|(snapshot, .., age)| (waits(snapshot), *age))?;
     let message = now.kind.is_message();
+    let seen = |snapshot: &Snapshot| snapshot.identity.wall_ns(snapshot.taken_ns);
+    let since = snapshot.identity.wall_ns(now.since_ns.unwrap_or(0));
     let (mut inside, mut late, mut ahead, mut stopped, mut gone, mut awaited) =
         (vec![], vec![], vec![], vec![], vec![], vec![]);
     for (other, other_lane) in members {
@@ -109,7 +111,10 @@ fn stall(members: &[(&Snapshot, &Lane)], least_ns: u64) -> Option<Stall> {
                 inside.push(rank);
                 awaited.extend(other_lane.now.iter().flat_map(|now| &now.awaited));
             }
-            () if !message && other_lane.begun < now.number => late.push((rank, other_lane.begun)),
+            // What was seen before the call began says nothing of it.
+            () if !message && other_lane.begun < now.number && seen(other) >= since => {
+                late.push((rank, other_lane.begun))
+            }
             () if !message && other_lane.begun > now.number && other_lane.is_inside() => ahead.push(rank),
             () => {}
         }

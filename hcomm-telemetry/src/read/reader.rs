@@ -67,6 +67,8 @@ pub struct Reader {
     identity: Identity,
     /// By lane part: the next record to read.
     cursors: Vec<u64>,
+    /// A copy of a ring, kept so that its memory need not be asked for each time.
+    scratch: Vec<u8>,
 }
 
 impl Reader {
@@ -101,7 +103,7 @@ impl Reader {
         let length = read_at_most(&file, &mut bytes, 0)?;
         let (layout, identity) = decode::header(&bytes[..length], path)?;
         fence(Ordering::Acquire);
-        Ok(Self { file, layout, identity, cursors: Vec::new() })
+        Ok(Self { file, layout, identity, cursors: Vec::new(), scratch: Vec::new() })
     }
 
     /// Whose file it is.
@@ -234,7 +236,8 @@ impl Reader {
         let cursor = self.cursors[index].min(done);
         let first = cursor.max(oldest);
         let (stride, count) = (ring.stride as usize, (done - first) as usize);
-        let mut bytes = vec![0; count * stride];
+        let mut bytes = std::mem::take(&mut self.scratch);
+        bytes.resize(count * stride, 0);
         let start = first % ring.capacity;
         let before_wrap = count.min((ring.capacity - start) as usize);
         let (head, tail) = bytes.split_at_mut(before_wrap * stride);
@@ -244,6 +247,7 @@ impl Reader {
         fence(Ordering::Acquire);
         let begun = self.word(begun_at)?;
         let mut got = 0;
+        gathered.records.reserve(count);
         for (index, bytes) in (first..done).zip(bytes.chunks_exact(stride)) {
             // Those that the writer had begun to write over by then may be torn.
             let kept = index >= begun.saturating_sub(ring.capacity);
@@ -252,6 +256,7 @@ impl Reader {
                 got += 1;
             }
         }
+        self.scratch = bytes;
         gathered.missed = gathered.missed.saturating_add(done - cursor - got);
         self.cursors[index] = done;
         Ok(())

@@ -22,7 +22,7 @@ fn request(algorithm: Algorithm, collective: Collective, ranks: usize, count: u6
         channels: 1,
         hosts: None,
         in_place: false,
-        remote: false,
+        reach: Reach::Messages,
     }
 }
 

@@ -7,8 +7,9 @@ fn samples() -> Vec<Request> {
     let mut samples = Vec::new();
     for algorithm in Algorithm::ALL {
         for collective in collectives(algorithm) {
-            for remote in [false, true] {
-                if remote && algorithm != Algorithm::Direct {
+            for reach in [Reach::Messages, Reach::Read, Reach::ReadWrite] {
+                let by_messages = algorithm != Algorithm::Direct || reach == Reach::Read && collective.reduces();
+                if reach != Reach::Messages && by_messages {
                     continue;
                 }
                 let ranks = if (algorithm, collective) == (Algorithm::RecursiveDoubling, Collective::AllGather) {
@@ -19,7 +20,7 @@ fn samples() -> Vec<Request> {
                 let hosts: Arc<[usize]> = [0, 1, 0, 1, 1][..ranks].into();
                 let root = if collective.rooted() { 1 } else { 0 };
                 let plain = request(algorithm, collective, ranks, 100);
-                samples.push(Request { chunk: 30, root, remote, hosts: Some(hosts), ..plain });
+                samples.push(Request { chunk: 30, root, reach, hosts: Some(hosts), ..plain });
             }
         }
     }
@@ -207,7 +208,7 @@ fn input_written_and_bounds_left() {
 
 #[test]
 fn ranks_that_leave_early_or_race() {
-    let request = Request { remote: true, ..request(Algorithm::Direct, Collective::AllReduce, 3, 60) };
+    let request = Request { reach: Reach::ReadWrite, ..request(Algorithm::Direct, Collective::AllReduce, 3, 60) };
     let mut broken = plans(&request);
     for plan in &mut broken {
         plan.tracks[0].retain(|step| !matches!(step, Step::Send { .. } | Step::Recv { .. }));

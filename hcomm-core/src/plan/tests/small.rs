@@ -26,7 +26,7 @@ fn two_ranks_in_messages() {
 
 #[test]
 fn two_ranks_in_memory_of_both() {
-    let plain = Request { remote: true, ..request(Algorithm::Direct, Collective::AllReduce, 2, 64) };
+    let plain = Request { reach: Reach::ReadWrite, ..request(Algorithm::Direct, Collective::AllReduce, 2, 64) };
     assert_eq!(
         text(&plain, 0),
         "exchange addresses\noutput[0..64] = input[0..64] + 1:input[0..64]\nnote to 1\nawait note from 1\n"
@@ -43,7 +43,7 @@ fn two_ranks_in_memory_of_both() {
 fn one_rank_copies_or_does_nothing() {
     for algorithm in Algorithm::ALL {
         for collective in Collective::ALL {
-            let plain = Request { remote: true, ..request(algorithm, collective, 1, 8) };
+            let plain = Request { reach: Reach::ReadWrite, ..request(algorithm, collective, 1, 8) };
             let steps = if collective == Collective::Barrier { 0 } else { 1 };
             assert_eq!(build(&plain, 0).unwrap().tracks.concat().len(), steps, "{algorithm} {collective}");
             must_verify(&plain);

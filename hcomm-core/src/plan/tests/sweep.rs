@@ -33,7 +33,7 @@ fn longest(collective: Collective, counts: &Counts, n: u64) -> u64 {
 
 /// A few shapes together with all the ways to run them would be millions: small rank counts get many of the combinations,
 /// and for the others each shape is run one way, another one each time.
-fn sweep(algorithm: Algorithm, remote: bool) {
+fn sweep(algorithm: Algorithm, reach: Reach) {
     let mut turn = 0;
     for n in 1..=64usize {
         let m = n as u64;
@@ -58,7 +58,7 @@ fn sweep(algorithm: Algorithm, remote: bool) {
                             channels: 1 + turn / 4 % 3,
                             in_place: turn / 2 % 2 == 1,
                             hosts: mixes[turn % mixes.len()].clone(),
-                            remote,
+                            reach,
                             ..request(algorithm, collective, n, 0)
                         };
                         if n == 1 || !refused(&request) {
@@ -72,25 +72,26 @@ fn sweep(algorithm: Algorithm, remote: bool) {
 }
 
 macro_rules! sweeps {
-    ($($name:ident: $algorithm:ident, $remote:expr;)*) => {$(
+    ($($name:ident: $algorithm:ident, $reach:ident;)*) => {$(
         #[test]
         fn $name() {
-            sweep(Algorithm::$algorithm, $remote);
+            sweep(Algorithm::$algorithm, Reach::$reach);
         }
     )*};
 }
 sweeps! {
-    ring: Ring, false;
-    recursive_doubling: RecursiveDoubling, false;
-    halving_doubling: HalvingDoubling, false;
-    tree: Tree, false;
-    direct: Direct, false;
-    direct_remote: Direct, true;
-    bruck: Bruck, false;
-    pairwise: Pairwise, false;
-    binomial: Binomial, false;
-    chain: Chain, false;
-    hierarchical: Hierarchical, false;
+    ring: Ring, Messages;
+    recursive_doubling: RecursiveDoubling, Messages;
+    halving_doubling: HalvingDoubling, Messages;
+    tree: Tree, Messages;
+    direct: Direct, Messages;
+    direct_remote: Direct, ReadWrite;
+    direct_read: Direct, Read;
+    bruck: Bruck, Messages;
+    pairwise: Pairwise, Messages;
+    binomial: Binomial, Messages;
+    chain: Chain, Messages;
+    hierarchical: Hierarchical, Messages;
 }
 
 #[test]
@@ -100,10 +101,10 @@ fn every_root() {
             for n in [2, 3, 5, 8, 13] {
                 for root in 0..n {
                     for in_place in [false, true] {
-                        for remote in [false, algorithm == Algorithm::Direct] {
+                        for reach in [Reach::Messages, Reach::Read, Reach::ReadWrite] {
                             let hosts = host_mixes(n)[root % 7].clone();
                             let plain = request(algorithm, collective, n, 37);
-                            must_verify(&Request { root, in_place, remote, hosts, chunk: 10, channels: 2, ..plain });
+                            must_verify(&Request { root, in_place, reach, hosts, chunk: 10, channels: 2, ..plain });
                         }
                     }
                 }

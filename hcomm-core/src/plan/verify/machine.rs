@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::super::{Buffer, Collective, Operand, Range, RankPlan, Request, Step};
+use super::super::{Buffer, Collective, Operand, Range, RankPlan, Reach, Request, Step};
 use super::memory::{Memory, Run, Value, aligned};
 use super::races::{Access, check_tracks, conflict, operands};
 use super::{Fault, Traffic};
@@ -91,7 +91,9 @@ impl<'a> Machine<'a> {
     pub fn new(request: &'a Request, plans: &'a [RankPlan]) -> Result<Self, Fault> {
         let n = request.ranks;
         let remote = plans.iter().any(|plan| plan.remote);
-        if remote && !(request.remote && plans.iter().all(|plan| plan.remote && plan.tracks.len() <= 1)) {
+        if remote
+            && !(request.reach != Reach::Messages && plans.iter().all(|plan| plan.remote && plan.tracks.len() <= 1))
+        {
             return Err(Fault::wrong(
                 0,
                 "a remote plan where that is not allowed, on some ranks only, or with more tracks",
@@ -147,6 +149,12 @@ impl<'a> Machine<'a> {
                 Some(end) if end <= self.placements[owner].sizes[range.buffer as usize] => {}
                 _ => return wrong("out of bounds"),
             }
+        }
+        let elsewhere = |operand: &Operand| operand.rank.is_some();
+        let copied = matches!(step, Step::Copy { .. });
+        if self.request.reach == Reach::Read && (writes.iter().any(elsewhere) || !copied && reads.iter().any(elsewhere))
+        {
+            return wrong("other ranks' buffers can only be copied from");
         }
         if writes.iter().any(|operand| operand.range.buffer == Buffer::Input && operand.range.count > 0) {
             return wrong("input is never written");

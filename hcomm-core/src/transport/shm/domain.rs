@@ -10,6 +10,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -21,11 +22,12 @@ use nix::sys::socket::{
 
 use super::doorbell::{Bell, Wake, ring_datagram};
 use super::heap::{Heap, Mapping, random};
+use super::process::PeerProcess;
 use crate::error::{Error, Result};
 
 /// Bytes of the first message on a connection.
-const HELLO_LEN: usize = 48;
-const MAGIC: u64 = u64::from_le_bytes(*b"hcommsh1");
+const HELLO_LEN: usize = 56;
+const MAGIC: u64 = u64::from_le_bytes(*b"hcommsh2");
 /// Pause before a connection that found a full queue is tried again.
 const RETRY: Duration = Duration::from_millis(1);
 
@@ -47,6 +49,7 @@ struct Peer {
     socket: OwnedFd,
     mapping: Mapping,
     nonce: u64,
+    process: PeerProcess,
 }
 
 impl Domain {
@@ -183,24 +186,25 @@ impl Domain {
             self.heap.size(),
             self.heap.nonce(),
             u64::from(self.heap.fences_registered()),
+            self.heap.at(0).addr() as u64,
         ];
         let hello: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let heap = [self.heap.file().as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&heap)];
         sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(&hello)], &rights, MsgFlags::MSG_NOSIGNAL, None).ok()?;
-        Some(Handshake { socket, rank, mapped: None })
+        Some(Handshake { socket, rank, pid: other.pid(), mapped: None })
     }
 
     /// Takes the next message of a handshake: first the peer's hello, which is answered by whether its heap could be mapped,
     /// then the peer's answer.
     fn advance(&self, mut handshake: Handshake, awaited: &BTreeSet<usize>) -> Step {
-        if let Some((mapping, nonce)) = handshake.mapped.take() {
+        if let Some((mapping, nonce, process)) = handshake.mapped.take() {
             let mut answer = [0];
             let Some(rank) = handshake.rank else { return Step::Failed(None) };
             return match recv(handshake.socket.as_raw_fd(), &mut answer, MsgFlags::empty()) {
-                Ok(1) if answer == [1] => Step::Done(Peer { rank, socket: handshake.socket, mapping, nonce }),
+                Ok(1) if answer == [1] => Step::Done(Peer { rank, socket: handshake.socket, mapping, nonce, process }),
                 Err(nix::Error::EAGAIN | nix::Error::EINTR) => {
-                    handshake.mapped = Some((mapping, nonce));
+                    handshake.mapped = Some((mapping, nonce, process));
                     Step::Wait(handshake)
                 }
                 _ => Step::Failed(Some(rank)),
@@ -211,7 +215,7 @@ impl Domain {
             Err(nix::Error::EAGAIN | nix::Error::EINTR) => return Step::Wait(handshake),
             _ => return Step::Failed(handshake.rank),
         };
-        let [magic, job, rank, size, nonce, fences] = words;
+        let [magic, job, rank, size, nonce, fences, heap] = words;
         let rank = rank as usize;
         let expected = handshake.rank.map_or(rank < self.rank && awaited.contains(&rank), |known| known == rank);
         if magic != MAGIC || job != self.job || !expected {
@@ -226,7 +230,7 @@ impl Domain {
                 if fences != 1 {
                     self.heap.give_up_fences();
                 }
-                handshake.mapped = Some((mapping, nonce));
+                handshake.mapped = Some((mapping, nonce, PeerProcess::new(handshake.pid, heap, nonce)));
                 Step::Wait(handshake)
             }
             // Who dialled us is known now: without it we would wait for that rank.
@@ -239,12 +243,6 @@ impl Domain {
         &self.heap
     }
 
-    /// Where a rank's heap is mapped here, and its size in bytes: this rank's own or a connected peer's.
-    pub fn peer_base(&self, rank: usize) -> Option<(*mut u8, u64)> {
-        self.resolve(rank, 0, 0)
-            .map(|base| (base, self.peer(rank).map_or(self.heap.size(), |peer| peer.mapping.size())))
-    }
-
     /// Where `len` bytes at `offset` of a rank's heap are mapped here; `None` for ranks not connected and for offsets
     /// outside of the heap. That the bytes are reserved is the owner's word.
     pub fn resolve(&self, rank: usize, offset: u64, len: u64) -> Option<*mut u8> {
@@ -252,6 +250,16 @@ impl Domain {
             return (offset.checked_add(len)? <= self.heap.size()).then(|| self.heap.at(offset));
         }
         Some(self.peer(rank)?.mapping.at(offset, len)?.as_ptr())
+    }
+
+    /// The process of a connected peer.
+    pub fn process(&self, rank: usize) -> Option<PeerProcess> {
+        Some(self.peer(rank)?.process)
+    }
+
+    /// Whether an operation of a connected rank has failed.
+    pub fn gave_up(&self, rank: usize) -> bool {
+        self.peer(rank).is_some_and(|peer| peer.mapping.gave_up().load(Ordering::Acquire) != 0)
     }
 
     /// The sockets to all peers, for polling: they become readable when the peer is gone.
@@ -312,8 +320,10 @@ struct Handshake {
     socket: OwnedFd,
     /// Known from the start when we connected; else from the peer's hello.
     rank: Option<usize>,
-    /// The peer's heap and its nonce, once its hello has come.
-    mapped: Option<(Mapping, u64)>,
+    /// The peer's process, by its number here.
+    pid: libc::pid_t,
+    /// The peer's heap, its nonce, and the process that has it, once its hello has come.
+    mapped: Option<(Mapping, u64, PeerProcess)>,
 }
 
 enum Step {

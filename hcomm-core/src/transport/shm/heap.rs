@@ -57,9 +57,13 @@ pub(crate) struct Heap {
 pub(super) struct Header {
     magic: [u8; 8],
     nonce: u64,
+    /// 1 once an operation of this process has failed: its buffers are the user's again, and what peers read there is void.
+    gave_up: AtomicU64,
 }
 
-const MAGIC: [u8; 8] = *b"hcommhp1";
+const MAGIC: [u8; 8] = *b"hcommhp2";
+/// Where the nonce lies in a heap.
+pub(super) const NONCE_OFFSET: u64 = std::mem::offset_of!(Header, nonce) as u64;
 
 impl Heap {
     /// Makes this process's heap: as large as the machine's memory, or as limits on files and address space allow.
@@ -106,7 +110,7 @@ impl Heap {
         let header = heap.alloc(size_of::<Header>(), 1)?;
         debug_assert_eq!(header.offset, 0);
         // SAFETY: offset 0 was just reserved for a page, is page-aligned, and nobody else has this memory yet.
-        unsafe { heap.mapping.base.cast::<Header>().write(Header { magic: MAGIC, nonce }) };
+        unsafe { heap.mapping.base.cast::<Header>().write(Header { magic: MAGIC, nonce, gave_up: AtomicU64::new(0) }) };
         Ok(heap)
     }
 
@@ -197,6 +201,11 @@ impl Heap {
     /// What tells this heap from others.
     pub fn nonce(&self) -> u64 {
         self.nonce
+    }
+
+    /// Tells all who have mapped this heap that an operation of this process has failed.
+    pub fn give_up(&self) {
+        self.mapping.gave_up().store(1, Ordering::Release);
     }
 
     pub(super) fn file(&self) -> BorrowedFd<'_> {
@@ -320,16 +329,17 @@ impl Mapping {
         (offset.checked_add(len)? <= self.size).then(|| unsafe { self.base.add(offset as usize) })
     }
 
-    /// Bytes mapped.
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
     /// Whether the memory is the heap with this nonce.
     pub fn is_heap(&self, nonce: u64) -> bool {
         // SAFETY: any heap is far larger than a header, page-aligned, and its bytes are valid for the header's types.
         let header = unsafe { self.base.cast::<Header>().read_volatile() };
         header.magic == MAGIC && header.nonce == nonce
+    }
+
+    /// The word that becomes 1 when an operation of the heap's owner fails.
+    pub fn gave_up(&self) -> &AtomicU64 {
+        // SAFETY: as above; the word is used as an atomic only.
+        unsafe { &self.base.cast::<Header>().as_ref().gave_up }
     }
 }
 

@@ -10,6 +10,7 @@ pub const HELP: &[&str] = &[
     "SENT/S       bytes a second over the last interval; those of short calls are added up to 250 calls late",
     "RTT          shortest smoothed round trip of the sockets to the peer, as the kernel knows it",
     "RESENT       segments sent again; QUEUED: bytes that the peer has not acknowledged",
+    "VIA          interfaces of these sockets",
     "Ranks that share memory have no round trip; the last three are read twice a second",
 ];
 
@@ -26,6 +27,7 @@ pub fn grid(job: &Job) -> Grid {
         Column::number("RTT", "round_trip_ns", 6).drop_rank(2),
         Column::number("RESENT", "retransmits", 0).drop_rank(2),
         Column::number("QUEUED", "queued_bytes", 6).drop_rank(3),
+        Column::text("VIA", "interfaces").shrink_to(6).drop_rank(4),
     ];
     let mut grid = Grid { columns, empty: "no bytes have gone between ranks yet", ..Grid::default() };
     job.links().for_each(|link| grid.row(row(&link)));
@@ -46,5 +48,6 @@ fn row(row: &LinkRow) -> Vec<Cell> {
         Cell::integer(link.round_trip_ns, units::duration),
         if link.retransmits > Some(0) { resent.tone(Tone::Warning) } else { resent },
         Cell::integer(link.queued_bytes, units::size),
+        if row.interfaces.is_empty() { Cell::unknown() } else { Cell::text(row.interfaces.join(" ")) },
     ]
 }

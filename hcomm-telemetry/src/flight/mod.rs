@@ -4,7 +4,11 @@
 //! `"schema": "hcomm-flight/1"`; then come the lanes (with the latest calls, timed or not), the timed operations, oldest first, and
 //! the counters by kind and size. Times ending in `_unix_ns` are since 1970.
 
+mod read;
+
 use serde_json::{Value, json};
+
+pub use read::{FlightLane, FlightNow, FlightRecord, NoRecord};
 
 use crate::read::{Lane, Operation, Record, Snapshot};
 
