@@ -44,7 +44,8 @@ assert len(lines) >= 3 and all(line["schema"] == "hcomm-monitor/1" for line in l
 job, = lines[-1]["jobs"]
 assert job["world_size"] == job["ranks_seen"] == 3 and job["outcome"]["state"] == "running"
 row, = [row for row in job["operations"] if row["size_bytes"] == 1 << 20]
-assert row["bytes"] == row["calls"] << 20 and row["bytes_per_s"] > 0 and row["p50_ns"] > 0, row
+# Of one rank, the mean: ranks may be a call apart.
+assert abs(row["bytes"] - (row["calls"] << 20)) < 1 << 20 and row["bytes_per_s"] > 0 and row["p50_ns"] > 0, row
 assert any(line["jobs"][0]["calls"] for line in lines[1:])' || fail "the JSON is not as it should be"
     expect 0 watch --csv --duration 500ms
     python 'rows = list(csv.DictReader(open("out")))
