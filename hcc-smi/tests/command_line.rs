@@ -25,7 +25,7 @@ fn bad_arguments_end_with_2_and_say_what_to_do() {
     let file = folder.path().join("bad.xml");
     fs::write(&file, "<system version=\"1\">\n  <cpu numaid=\"x\"/>\n</system>\n").unwrap();
     let file = file.to_str().unwrap();
-    let cases: [(&[&str], &[&str]); 13] = [
+    let cases: [(&[&str], &[&str]); 14] = [
         (&["--sysroot", "/no/such/folder"], &["/no/such/folder", "no such folder", "hint:"]),
         (&["--sysroot", file], &[file, "file and no folder", "hint:"]),
         (&["--from", "/no/such/file"], &["/no/such/file", "hint:"]),
@@ -37,6 +37,7 @@ fn bad_arguments_end_with_2_and_say_what_to_do() {
         (&["--xml", "--watch", "1s"], &["one document after the other"]),
         (&["--sysroot", "/proc/self/root/no"], &["no such folder"]),
         (&["--watch", "0s"], &["--watch"]),
+        (&["--watch", "18446744073709551615s"], &["longer than a hundred years"]),
         (&["nonsense"], &["nonsense"]),
         (&["topo", "-l"], &["-l"]),
     ];

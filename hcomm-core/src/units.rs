@@ -9,6 +9,8 @@ use std::time::Duration;
 pub const SIZE_FORM: &str =
     "a whole number of bytes, or of K, M, G, T, P, E (powers of 1024; 64K, 64KB and 64KiB are the same)";
 
+/// Longer than any wait; a moment so far from now can still be told, as one 500 thousand million years from now cannot.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 /// What [`parse_duration`] takes, for error texts.
 pub const DURATION_FORM: &str = "a duration such as 100ms, 0.5s, 5s, 2m, or a number of seconds";
 
@@ -68,7 +70,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
     let bare = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit() || c == b'.');
     let parsed = if bare { humantime::parse_duration(&format!("{text}s")) } else { humantime::parse_duration(text) };
-    parsed.map_err(|cause| format!("{cause}; give {DURATION_FORM}"))
+    let duration = parsed.map_err(|cause| format!("{cause}; give {DURATION_FORM}"))?;
+    if duration > LONGEST {
+        return Err(format!("longer than a hundred years; give {DURATION_FORM}"));
+    }
+    Ok(duration)
 }
 
 #[cfg(test)]
@@ -148,7 +154,9 @@ mod tests {
         for (text, milliseconds) in cases {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
         }
-        for text in ["", "-5s", "-1", "nan", "inf", "1e400", "5 parsecs", ".", "99999999999999999999", "1.2.3"] {
+        for text in
+            ["", "-5s", "-1", "nan", "inf", "1e400", "5 parsecs", ".", "99999999999999999999", "1.2.3", "101years"]
+        {
             let error = parse_duration(text).expect_err(text);
             assert!(error.contains("such as 100ms"), "{text}: {error}");
         }

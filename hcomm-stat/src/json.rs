@@ -30,7 +30,7 @@ pub fn listing(view: &View<'_>, pretty: bool) -> String {
     document["interval_s"] = json!(growth.map(|growth| rounded(growth.seconds, 6)));
     document["links"] = view.links.iter().map(|link| link_object(view, link)).collect();
     document["default_routes"] = json!(view.ways.default);
-    document["routes"] = view.ways.tables.all.iter().map(|route| route_object(&view.ways, route)).collect();
+    document["routes"] = routes(&view.ways);
     document["shared_networks"] = json!(view.ways.shared);
     document["tcp"] = json!({
         "segments_sent": view.sample.tcp().map(|tcp| tcp.sent),
@@ -44,21 +44,22 @@ pub fn listing(view: &View<'_>, pretty: bool) -> String {
     if pretty { format!("{document:#}\n") } else { format!("{document}\n") }
 }
 
-/// A route of the main table, and whether it is the one of its network that packets take.
-fn route_object(ways: &Ways, route: &Route) -> Value {
-    let network = route.network();
-    let shared = ways.shared.iter().find(|shared| shared.network == network);
-    let alike = ways.tables.all.iter().filter(|other| other.network() == network && !other.reject);
-    let first = alike.min_by_key(|other| other.metric).map(|other| &other.interface);
-    let used = shared.and_then(|shared| shared.interfaces.first()).or(first);
-    json!({
-        "network": network,
-        "interface": route.interface,
-        "gateway": route.gateway,
-        "metric": route.metric,
-        "reject": route.reject,
-        "in_use": !route.reject && used == Some(&route.interface),
-    })
+/// The routes of the main table, and whether each is the one of its network that packets take.
+fn routes(ways: &Ways) -> Value {
+    let used = ways.used();
+    let object = |route: &Route| {
+        let network = route.network();
+        let in_use = !route.reject && used.get(&network) == Some(&route.interface.as_str());
+        json!({
+            "network": network,
+            "interface": route.interface,
+            "gateway": route.gateway,
+            "metric": route.metric,
+            "reject": route.reject,
+            "in_use": in_use,
+        })
+    };
+    ways.tables.all.iter().map(object).collect()
 }
 
 fn job_object(job: &Job) -> Value {

@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hcomm_cli::values::check_sysroot;
-use hcomm_cli::{Readers, Result, Screen, write};
+use hcomm_cli::{Failure, Readers, Result, Screen, write};
 use hcomm_topology::Root;
 
 use args::{Cli, Command};
@@ -46,6 +46,10 @@ pub fn main() -> ExitCode {
 fn run(cli: &Cli) -> Result<ExitCode> {
     if let Some(Command::Print(print)) = &cli.command {
         return print.print::<Cli>();
+    }
+    if cli.command.is_some() && (cli.links || cli.down || cli.count.is_some()) {
+        let text = "check goes through all links once: --links, --down and --count are not for it";
+        return Err(Failure::usage(text, "hcomm-stat check, or hcomm-stat --down"));
     }
     let root = root(cli)?;
     match (&cli.command, cli.interval) {

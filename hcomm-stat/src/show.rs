@@ -62,6 +62,7 @@ fn no_links(view: &View<'_>, down: bool, screen: Screen) -> String {
     let place = |folder: &str| view.root.folder().join(folder).display().to_string();
     let why = match unreadable.first() {
         Some(why) => why.clone(),
+        None if !view.root.is_folder(net) => format!("there is no {}", place(net)),
         None => format!("nothing in {} but loopback, nor in {}", place(net), place(rdma)),
     };
     sentence_lines(&format!("no links: {why}"), screen)

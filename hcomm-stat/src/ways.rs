@@ -1,6 +1,7 @@
 //! The ways that packets take (field report F06): what the tables say and, on this machine, what the kernel itself answers, so that the rules
 //! of `ip rule` count.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use hcomm_topology::Root;
@@ -71,6 +72,25 @@ impl Ways {
         let free = ELSEWHERE.iter().filter_map(|family| family.iter().find(|to| !has_own(to)));
         let default = free.filter_map(|to| if socket.is_some() { asked(to) } else { told(to) }).collect();
         Ways { tables, shared, default }
+    }
+
+    /// The interface that packets to each network leave by.
+    pub fn used(&self) -> BTreeMap<String, &str> {
+        let mut used: BTreeMap<String, (u32, &str)> = BTreeMap::new();
+        for route in self.tables.all.iter().filter(|route| !route.reject) {
+            let best = used.entry(route.network()).or_insert((route.metric, &route.interface));
+            // The first of equals.
+            if route.metric < best.0 {
+                *best = (route.metric, &route.interface);
+            }
+        }
+        let mut used: BTreeMap<String, &str> = used.into_iter().map(|(network, (_, name))| (network, name)).collect();
+        for shared in &self.shared {
+            if let Some(first) = shared.interfaces.first() {
+                used.insert(shared.network.clone(), first);
+            }
+        }
+        used
     }
 }
 

@@ -191,8 +191,10 @@ fn check_judges_each() {
 fn an_empty_root_has_no_links_and_no_failures() {
     let empty = tempfile::tempdir().unwrap();
     let (code, text, _) = on(empty.path(), &[]);
-    assert!(code == 0 && text.contains("no links"), "{text}");
+    assert!(code == 0 && text.starts_with("no links: there is no "), "{text}");
     assert_eq!(on(empty.path(), &["--down"]).0, 0);
+    fs::create_dir_all(empty.path().join("sys/class/net")).unwrap();
+    assert!(on(empty.path(), &[]).1.contains("but loopback"));
     let (code, document) = json(empty.path(), &["check"]);
     assert_eq!(code, 0);
     assert_eq!((&document["counts"]["fail"], &document["counts"]["ok"]), (&0.into(), &0.into()), "{document:#}");
@@ -231,6 +233,10 @@ fn mistakes_exit_2_and_say_what_is_allowed() {
         (&["-i", "0"], "no time at all"),
         (&["-i", "soon"], "such as 100ms"),
         (&["--count", "3"], "--interval"),
+        (&["-i", "584542046090years"], "longer than a hundred years"),
+        (&["--down", "check"], "not for it"),
+        (&["--links", "check"], "not for it"),
+        (&["-i", "1s", "--count", "2", "check"], "not for it"),
         (&["--nosuch"], "--nosuch"),
         (&["chekc"], "chekc"),
     ] {

@@ -143,6 +143,20 @@ fn processors_next_to_a_device_are_kept_and_impossible_links_are_unknown() {
         devices.map(|function| (function.address.to_string(), cpus(function))).collect()
     };
     assert_eq!(next_to(&back), next_to(&machine));
+    // Numbers that alternate between nodes, on a machine so large that neither list nor mask of all would fit.
+    let odd = |most: u32| (0..most).filter(|cpu| cpu % 2 == 1).collect::<hcomm_topology::CpuSet>();
+    for (node_cpus, local) in [(odd(512), odd(256)), (odd(832), odd(512)), ((0..2000).collect(), (500..1500).collect())]
+    {
+        let mut large = machine.clone();
+        large.numa[0].cpus = Some(node_cpus);
+        large.pci[0].local_cpus = Some(local);
+        let back = Machine::from_xml("large", &nccl::write(&large)).unwrap();
+        assert_eq!((&back.numa[0].cpus, &back.pci[0].local_cpus), (&large.numa[0].cpus, &large.pci[0].local_cpus));
+    }
+    let mut huge = machine.clone();
+    huge.numa[0].cpus = Some(odd(4096));
+    let back = Machine::from_xml("huge", &nccl::write(&huge)).unwrap();
+    assert_eq!(back.numa[0].cpus, None, "unknown, not a part of it");
     let speed = |text: &str| {
         let pci = format!("<pci busid=\"0000:01:00.0\" class=\"0x030200\" link_speed=\"{text}\" link_width=\"16\"/>");
         let text = format!("<system version=\"1\"><cpu numaid=\"0\">{pci}</cpu></system>");

@@ -77,6 +77,51 @@ inside_two_on_a_subnet() {
     ! grep -q "packets to it leave by" out || fail "it is not shared any more: $(cat out)"
 }
 
+# Rules send what comes from the address of each link by that link: the kernel is asked, not the main table alone.
+test_rules() { in_namespace inside_rules; }
+inside_rules() {
+    need python3
+    veth eno1 192.168.5.1/20
+    veth eno2 192.168.3.1/20
+    mixed 192.168.3.1 eno1
+    ip route add 192.168.0.0/20 dev eno2 src 192.168.3.1 table 101
+    ip rule add from 192.168.3.1 table 101
+    ip route get 192.168.4.9 from 192.168.3.1 | grep -q " dev eno2 " || fail "the kernel takes another"
+    expect 0 "$stat" -l --json
+    json 's = d["shared_networks"][0]
+assert {f["address"]: f["leaves_by"] for f in s["from"]} == {"192.168.5.1": "eno1", "192.168.3.1": "eno2"}, s'
+    expect 0 "$stat" -l
+    grep -q "rules send what comes from the address of each by that link" out || fail "$(cat out)"
+    "$stat" check --json >out || true
+    json 'assert checks[("subnets", "eno1 eno2")] == "ok", checks'
+    # A rule for all, over what the main table says.
+    ip rule add to 192.168.0.0/20 table 101 pref 100
+    leaves_by eno2
+    ip rule del to 192.168.0.0/20 table 101 pref 100
+    ip rule del from 192.168.3.1 table 101
+    ip route flush table 101
+    mixed 192.168.3.1 eno1
+    # The commands that check gives do mend it.
+    "$stat" check --json >out || true
+    json 'print(next(c["fix"] for c in d["checks"] if c["check"] == "subnets").split("rules: ")[1].split("; sysctl")[0])' >fix
+    bash -e fix || fail "$(cat fix)"
+    "$stat" check --json >out || true
+    json 'assert checks[("subnets", "eno1 eno2")] == "ok", checks'
+    # The way to everywhere else, and none.
+    expect 0 "$stat" --json
+    json 'assert d["default_routes"] == [], d["default_routes"]'
+    ip route add default via 192.168.5.2 dev eno1
+    expect 0 "$stat" --json
+    json 'assert [(r["interface"], r["gateway"]) for r in d["default_routes"]] == [("eno1", "192.168.5.2")], d'
+}
+
+mixed() { # ADDRESS LINK: what is sent from the address leaves by that link
+    expect 0 "$stat" -l --json
+    json 's = d["shared_networks"][0]
+assert [f["leaves_by"] for f in s["from"] if f["address"] == "'"$1"'"] == ["'"$2"'"], s'
+}
+export -f mixed
+
 leaves_by() { # LINK: what the kernel takes, and what the program says
     ip route get 192.168.4.9 | grep -q " dev $1 " || fail "the kernel takes another: $(ip route get 192.168.4.9)"
     expect 0 "$stat" -l
@@ -128,6 +173,16 @@ socket.create_connection(("10.77.0.2", 5000)).sendall(bytes(8 << 20))'
     wait $receiver || fail "the receiver failed"
     expect 3 "$lab" exec "${hosts[0]}" "$stat" check --json
     json 'assert checks[("tcp", "system")] == "fail", checks'
+    # What was sent again is no traffic of its own, and is told as often as the kernel counts it.
+    "$lab" exec "${hosts[0]}" cat /proc/net/snmp >snmp
+    expect 0 "$lab" exec "${hosts[0]}" "$stat" --json
+    json 'names, values = [line.split() for line in open("snmp") if line.startswith("Tcp:")]
+tcp = dict(zip(names, values))
+again, sent = d["tcp"]["segments_retransmitted"], d["tcp"]["segments_sent"]
+assert again == int(tcp["RetransSegs"]) > 0 and sent == int(tcp["OutSegs"]) > again, (d["tcp"], tcp)'
+    # The receiver sent acknowledgements alone, which nobody sends again; afterwards nothing is under way.
+    expect 0 "$lab" exec "${hosts[0]}" "$stat" -i 200ms --count 1 --json
+    json 'assert d["tcp"]["interval"]["segments_retransmitted"] == 0, d["tcp"]'
 }
 
 run_tests "$@"

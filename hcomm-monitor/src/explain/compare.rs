@@ -76,8 +76,10 @@ pub struct Late {
     pub begun: u64,
     /// in words, if it is known,
     pub call: Option<String>,
-    /// and whether it is still in it.
+    /// whether it is still in it,
     pub inside: bool,
+    /// and the message that it is in, if any, in words.
+    pub message: Option<String>,
 }
 
 /// What the records say together. They are sorted by rank.
@@ -193,6 +195,11 @@ fn behind(lane: Lane, ranks: &[(u32, &FlightLane)]) -> Option<Finding> {
         begun: mine.begun,
         call: mine.calls.iter().find(|call| call.number == mine.begun).map(words),
         inside: mine.ended < mine.begun,
+        message: mine.now.as_ref().filter(|now| now.operation.is_message()).map(|now| {
+            let awaited = units::ranks(&now.awaited_ranks);
+            let whom = if now.awaited_ranks.is_empty() { String::new() } else { format!(", and waits for {awaited}") };
+            format!("{} #{}{whom}", now.operation, now.number)
+        }),
     });
     let operation = |mine: &FlightLane| mine.calls.iter().find(|call| call.number == number).map(|call| call.kind);
     Some(Finding::Behind {
@@ -286,18 +293,15 @@ impl Finding {
 
 impl Late {
     fn sentence(&self) -> String {
-        let Late { rank, begun, call, inside } = self;
-        match (begun, call) {
-            (0, _) => format!("  rank {rank} has made no call there"),
-            (_, call) => {
-                let call = call.as_deref().map_or(String::new(), |call| format!(", {call}"));
-                let state = if *inside { "is still in" } else { "has ended" };
-                format!(
-                    "  rank {rank} {state} #{begun}{call}{}",
-                    if *inside { "" } else { ", and did not come to the next" }
-                )
-            }
-        }
+        let Late { rank, begun, call, inside, message } = self;
+        let call = call.as_deref().map_or(String::new(), |call| format!(", {call}"));
+        let last = match begun {
+            0 => "has made no call there".to_owned(),
+            _ if *inside => format!("is still in #{begun}{call}"),
+            _ => format!("has ended #{begun}{call}, and did not come to the next"),
+        };
+        let message = message.as_deref().map_or(String::new(), |message| format!("; it is in {message}"));
+        format!("  rank {rank} {last}{message}")
     }
 }
 

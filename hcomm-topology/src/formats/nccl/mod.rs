@@ -19,7 +19,8 @@ const ROOT_BUS: &str = "hcomm_root_bus";
 /// The bridges between an element and the one around it, top first.
 const VIA: &str = "hcomm_via";
 /// Processors next to an element where they are not those of its NUMA node; below it the same unless it says otherwise, empty for those
-/// of the node again.
+/// of the node again. On `<cpu>` the processors of the node where a mask of them would be longer than NCCL reads. A list, or a mask
+/// with `0x` where that is shorter.
 const LOCAL_CPUS: &str = "hcomm_local_cpus";
 /// On `<gpu>`: which accelerator it is in the order of the machine's own tools; its model; bytes of its memory.
 const INDEX: &str = "hcomm_index";
@@ -30,6 +31,8 @@ const HOPS: &str = "hcomm_hops";
 const RATE: &str = "hcomm_mb_per_s";
 /// An element for a link that NCCL has no word for, with `kind`, `to` (an index, `switch` or `cpu`) and perhaps `count`.
 const LINK: &str = "hcomm_link";
+/// Bytes of a value that NCCL reads (`MAX_STR_LEN` less its end).
+const MOST_VALUE: usize = 254;
 /// What NCCL writes for a target that has no PCI address.
 const NO_ADDRESS: &str = "fffffff:ffff:ff";
 /// PCI class of an NVSwitch, and of the NVLink bridge of a POWER9 processor.

@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
             Some(text) => Some(CpuSet::parse_mask(text).ok_or_else(|| {
                 self.source.error(cpu, expected(cpu, "affinity", "a mask such as 00000000,0000000f", text))
             })?),
-            None => None,
+            None => cpu.attribute(LOCAL_CPUS).map(|text| self.set(cpu, text)).transpose()?,
         };
         let cpus = &mut self.machine.cpus;
         let known = |text: Option<&str>| text.filter(|text| !text.trim().is_empty()).map(str::to_owned);
@@ -104,6 +104,13 @@ impl<'a> Reader<'a> {
         }
         let place = Place { numa, parent: None, root_bus: None, local_cpus: None };
         self.below(cpu, &place, &mut Vec::new())
+    }
+
+    /// A set of processors in our attribute.
+    fn set(&self, node: Node, text: &str) -> Result<CpuSet, FormatError> {
+        let mask = || text.starts_with("0x").then(|| CpuSet::parse_mask(text)).flatten();
+        let error = || self.source.error(node, expected(node, LOCAL_CPUS, "a list such as 0-3,8", text));
+        CpuSet::parse_list(text).or_else(mask).ok_or_else(error)
     }
 
     /// Everything below a `<cpu>` or `<pci>` element. The parser bounds the depth.
@@ -135,9 +142,7 @@ impl<'a> Reader<'a> {
             here.root_bus = Some(bus.to_owned());
         }
         if let Some(text) = node.attribute(LOCAL_CPUS) {
-            let set = CpuSet::parse_list(text)
-                .ok_or_else(|| source.error(node, expected(node, LOCAL_CPUS, "a list", text)))?;
-            here.local_cpus = Some(set).filter(|set| !set.is_empty());
+            here.local_cpus = Some(self.set(node, text)?).filter(|set| !set.is_empty());
         }
         let depth = above.len();
         for text in node.attribute(VIA).unwrap_or_default().split_whitespace() {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::{
-    CPU_CLASS, HOPS, INDEX, LINK, LOCAL_CPUS, MEMORY, MODEL, NO_ADDRESS, RATE, ROOT_BUS, SWITCH_CLASS, VIA, kind_name,
+    CPU_CLASS, HOPS, INDEX, LINK, LOCAL_CPUS, MEMORY, MODEL, MOST_VALUE, NO_ADDRESS, RATE, ROOT_BUS, SWITCH_CLASS, VIA,
+    kind_name,
 };
 use crate::classes::is_network;
 use crate::{Accelerator, AcceleratorLink, CpuSet, LinkKind, LinkTarget, Machine, PciAddress, PciFunction, Vendor};
@@ -99,7 +100,9 @@ impl<'a> Writer<'a> {
         let set = self.machine.numa.iter().find(|node| Some(node.id) == numa).and_then(|node| node.cpus.as_ref());
         let mut attributes = vec![("numaid", numa.map_or("-1".into(), |id| id.to_string()))];
         let mut add = |name, value: Option<String>| attributes.extend(value.map(|value| (name, value)));
-        add("affinity", set.map(CpuSet::to_mask));
+        let mask = set.map(CpuSet::to_mask).filter(|mask| mask.len() <= MOST_VALUE);
+        add(LOCAL_CPUS, set.filter(|_| mask.is_none()).and_then(set_text));
+        add("affinity", mask);
         add("arch", self.machine.arch.as_deref().map(|arch| nccl_arch(arch).to_owned()));
         add("vendor", cpus.vendor.clone());
         add("familyid", cpus.family.map(|id| id.to_string()));
@@ -134,7 +137,8 @@ impl<'a> Writer<'a> {
         }
         let local = known.and_then(|function| self.local_cpus(function));
         if local != inherited {
-            add(LOCAL_CPUS, Some(local.map(CpuSet::to_string).unwrap_or_default()));
+            // One that is too long is not told, rather than told in part.
+            add(LOCAL_CPUS, Some(local.and_then(set_text).unwrap_or_default()));
         }
         let skipped: Vec<String> = skipped.iter().map(PciAddress::to_string).collect();
         add(VIA, (!skipped.is_empty()).then(|| skipped.join(" ")));
@@ -253,6 +257,13 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// A set as a list, or as a mask where that is shorter; `None` where neither fits into a value.
+fn set_text(set: &CpuSet) -> Option<String> {
+    let (list, mask) = (set.to_string(), format!("0x{}", set.to_mask()));
+    let text = if list.len() <= mask.len() { list } else { mask };
+    (text.len() <= MOST_VALUE).then_some(text)
+}
+
 /// NCCL's word for an instruction set.
 fn nccl_arch(arch: &str) -> &str {
     match arch {
@@ -283,7 +294,7 @@ fn escaped(value: &str) -> String {
     let good = value.chars().filter(|c| !c.is_control() && !['<', '>', '&', '"', '\'', '='].contains(c));
     let mut text = String::new();
     for c in good {
-        if text.len() + c.len_utf8() > 250 {
+        if text.len() + c.len_utf8() > MOST_VALUE {
             break;
         }
         text.push(c);
