@@ -3,6 +3,7 @@
 //! By system call and not through a mapping: a mapped file that is cut short kills whoever touches it, and a copy holds
 //! still. What the copy means is then decided on bytes of one's own.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -67,6 +68,8 @@ pub struct Reader {
     identity: Identity,
     /// By lane part: the next record to read.
     cursors: Vec<u64>,
+    /// By slot: its sequence number when it was whole, and what it said. Most operations are not made just now, and a slot is long.
+    slots: RefCell<BTreeMap<u64, (u64, Operation)>>,
     /// A copy of a ring, kept so that its memory need not be asked for each time.
     scratch: Vec<u8>,
 }
@@ -103,7 +106,7 @@ impl Reader {
         let length = read_at_most(&file, &mut bytes, 0)?;
         let (layout, identity) = decode::header(&bytes[..length], path)?;
         fence(Ordering::Acquire);
-        Ok(Self { file, layout, identity, cursors: Vec::new(), scratch: Vec::new() })
+        Ok(Self { file, layout, identity, cursors: Vec::new(), slots: RefCell::default(), scratch: Vec::new() })
     }
 
     /// Whose file it is.
@@ -266,10 +269,19 @@ impl Reader {
         let Some(at) = self.layout.slots.at(index) else {
             return Err(Unreadable::Damaged(format!("there is no slot {index}")));
         };
+        let before = self.word(at)?;
+        let known = self.slots.borrow().get(&index).filter(|(sequence, _)| *sequence == before).cloned();
+        if let Some((_, operation)) = known {
+            return Ok(operation);
+        }
         let mut bytes = vec![0; size_of::<crate::layout::SlotPart>()];
         let copied = seqlock::read(TRIES, || self.word(at), || self.read(&mut bytes, at))?;
         *whole &= copied.whole;
-        Ok(decode::slot(&bytes).1)
+        let operation = decode::slot(&bytes).1;
+        if copied.whole {
+            self.slots.borrow_mut().insert(index, (Words(&bytes).at(0), operation.clone()));
+        }
+        Ok(operation)
     }
 
     /// A socket, if it is open.
